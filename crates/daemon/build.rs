@@ -9,8 +9,8 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=SLURM_GRAPHITE_COMMIT");
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
-    let told = env::var("SLURM_GRAPHITE_COMMIT").ok().filter(|commit| !commit.is_empty());
-    let long = told
+    let given = env::var("SLURM_GRAPHITE_COMMIT").ok().filter(|commit| !commit.is_empty());
+    let long = given
         .or_else(of_git)
         .map_or(version.clone(), |commit| format!("{version}, commit {commit}"));
     println!("cargo::rustc-env=SLURM_GRAPHITE_VERSION={long}");

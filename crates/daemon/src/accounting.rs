@@ -162,7 +162,7 @@ impl Accounting {
 
     /// Begins a round if one is due at this tick. If `counts` is false, jobs are only marked as
     /// seen.
-    pub(crate) fn begin(&mut self, timestamp: i64, now: i64, counts: bool) {
+    pub(crate) fn begin_round(&mut self, timestamp: i64, now: i64, counts: bool) {
         let Some(ledger) = &mut self.ledger else { return };
         let every = self.plan.every.max(1);
         if timestamp.rem_euclid(every) != 0 || !ledger.is_due(timestamp, every) {
@@ -217,7 +217,7 @@ impl Accounting {
 
     /// Takes the outcome of the request. When the round is over, `keep` gets what must be on disk
     /// before it counts. Returns the slot of a round that is only to be reported as unproved.
-    pub(crate) fn answered(
+    pub(crate) fn take_reply(
         &mut self,
         outcome: Outcome,
         now: i64,
@@ -227,17 +227,22 @@ impl Accounting {
             return None;
         }
         let Phase::Reading(mut work) = mem::take(&mut self.phase) else { return None };
-        match self.read(&mut work, outcome, now) {
+        match self.add_reply(&mut work, outcome, now) {
             Ok(()) => {
                 self.phase = Phase::Reading(work);
                 None
             }
-            Err(ending) => self.end(*work, ending, now, keep),
+            Err(ending) => self.end_round(*work, ending, now, keep),
         }
     }
 
     /// Adds the outcome to the round and requests what comes next, or returns how the round ends.
-    fn read(&mut self, work: &mut RoundUnderWay, outcome: Outcome, now: i64) -> Result<(), Ending> {
+    fn add_reply(
+        &mut self,
+        work: &mut RoundUnderWay,
+        outcome: Outcome,
+        now: i64,
+    ) -> Result<(), Ending> {
         let ledger = self.ledger.as_ref().ok_or(Ending::Cut)?;
         if let Some(mut measuring) = work.measuring.take_if(|_| is_too_wide(&outcome)) {
             measuring.narrow();
@@ -271,7 +276,8 @@ impl Accounting {
             return Err(Ending::Cut);
         };
         one_more(&mut self.counters.readings_ok);
-        (self.counters.duration, self.counters.hidden) = (Some(took), false);
+        self.counters.duration = Some(took);
+        self.counters.hidden = false;
         let measuring = match work.measuring.take() {
             Some(mut measuring) => {
                 measuring.add(&finished.used, took);
@@ -281,7 +287,7 @@ impl Accounting {
                 self.report.unproved(work.oldest.or(ledger.latest()));
                 return Err(Ending::Unproved);
             }
-            None => Measuring::of(*finished, took, &work.round, ledger),
+            None => Measuring::begin(*finished, took, &work.round, ledger),
         };
         self.measure(work, measuring, now)
     }
@@ -311,7 +317,7 @@ impl Accounting {
     }
 
     /// Ends the round: what it has read is counted, even if it ends early.
-    fn end(
+    fn end_round(
         &mut self,
         work: RoundUnderWay,
         ending: Ending,

@@ -147,7 +147,7 @@ impl Cluster {
                 self.surveys.insert(role, Survey::new(source, follows, &config.collectors));
             }
         }
-        self.finished = Plan::of(config).map(|plan| match self.finished.take() {
+        self.finished = Plan::from_config(config).map(|plan| match self.finished.take() {
             Some(finished) => finished.with(plan, None),
             None => {
                 let source = self.slurmdbd_source().map_or_else(slurmdbd, Source::share);
@@ -167,7 +167,7 @@ impl Cluster {
         let Self { statistics, follow, surveys, finished, tick, .. } = self;
         let waits_until = tick.waits_until();
         let mut surveys = surveys.iter_mut();
-        let (first, second) = (surveys.next().map(surveyed), surveys.next().map(surveyed));
+        let (first, second) = (surveys.next().map(survey_reply), surveys.next().map(survey_reply));
         tokio::select! {
             outcome = statistics.outcome() => ClusterEvent::Answered(outcome),
             () = or_never(waits_until.map(sleep_until)) => ClusterEvent::Waited,
@@ -189,13 +189,13 @@ impl Cluster {
     /// known whether this host's slurmctld is the active one. An answer that is still awaited may
     /// be late because slurmctld has just taken over: libslurm tries a closed port again after a
     /// second. So, with `follow`, the tick begins behind it, as long as its slot is not over.
-    pub(crate) fn begin(&mut self, timestamp: i64) -> Option<EndedTick> {
+    pub(crate) fn ask_when_ready(&mut self, timestamp: i64) -> Option<EndedTick> {
         if self.tick != TickPhase::Idle {
             if self.follow.is_none() {
                 return Some(EndedTick { timestamp, end: TickEnd::Missed });
             }
             self.tick = TickPhase::LateThen(timestamp);
-        } else if let Some(until) = self.follow.as_mut().and_then(Follow::begin) {
+        } else if let Some(until) = self.follow.as_mut().and_then(Follow::ping_for_tick) {
             self.tick = TickPhase::Waiting { timestamp, until };
         } else {
             return self.ask(timestamp);
@@ -215,15 +215,15 @@ impl Cluster {
     }
 
     /// The tick has waited long enough: slurmctld is asked for it.
-    pub(crate) fn waited(&mut self) -> Option<EndedTick> {
-        let timestamp = self.tick.waited()?;
+    pub(crate) fn ask_without_ping(&mut self) -> Option<EndedTick> {
+        let timestamp = self.tick.take_waiting()?;
         self.ask(timestamp)
     }
 
     /// Takes the result of a ping, for which a tick may have waited.
-    pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> Option<EndedTick> {
-        let asks = self.follow.as_mut()?.pinged(ahead);
-        let timestamp = self.tick.waited()?;
+    pub(crate) fn take_ping(&mut self, ahead: Option<Ahead>) -> Option<EndedTick> {
+        let asks = self.follow.as_mut()?.judge_ping(ahead);
+        let timestamp = self.tick.take_waiting()?;
         if asks {
             self.ask(timestamp)
         } else {
@@ -233,20 +233,20 @@ impl Cluster {
 
     /// Takes the outcome of the statistics' request: the tick that it is for, if its slot is not
     /// over, and the one that begins behind it.
-    pub(crate) fn answered(&mut self, outcome: &Outcome) -> (Option<i64>, Option<i64>) {
+    pub(crate) fn take_answer(&mut self, outcome: &Outcome) -> (Option<i64>, Option<i64>) {
         self.token.note(outcome, unix_now());
-        self.tick.answered()
+        self.tick.take_answered()
     }
 
     pub(crate) fn note_standby(&mut self) {
         let ahead = self.follow.as_ref().and_then(Follow::host_ahead);
-        self.seen.standby(ahead, boot_now());
+        self.seen.note_standby(ahead, boot_now());
     }
 
     /// Takes the cluster's name; `false`: the answer with this name must not be used. What was
     /// collected before may be another cluster's. So all collectors start again, with what `memory`
     /// has of this one.
-    pub(crate) fn know(&mut self, name: &str, config: &Config, memory: Memory<'_>) -> bool {
+    pub(crate) fn accept_name(&mut self, name: &str, config: &Config, memory: Memory<'_>) -> bool {
         if self.name() == Some(name) {
             self.other_name = None;
             return true;
@@ -268,7 +268,8 @@ impl Cluster {
             None => {}
         }
         self.restart_collectors(config, memory);
-        (self.seen.entry.cluster, self.seen.entry.nameless) = (Some(name.to_owned()), false);
+        self.seen.entry.cluster = Some(name.to_owned());
+        self.seen.entry.nameless = false;
         self.named_at = self.conf_changes();
         true
     }
@@ -318,10 +319,10 @@ impl Cluster {
 
     /// Takes a tick's outcome: who is active. Whether figures of the cluster are published, and
     /// since when: [`Change`].
-    pub(crate) fn note_tick(&mut self, outcome: &TickOutcome, interval: u32) -> (bool, Change) {
-        self.seen.ticked(outcome);
+    pub(crate) fn note_outcome(&mut self, outcome: &TickOutcome, interval: u32) -> (bool, Change) {
+        self.seen.note_outcome(outcome);
         let Some(follow) = &mut self.follow else { return (true, Change::default()) };
-        let change = follow.note(outcome, Duration::from_secs(interval.into()));
+        let change = follow.note_outcome(outcome, Duration::from_secs(interval.into()));
         if let Some(finished) = &mut self.finished {
             if change.is_return {
                 finished.rebuild(unix_now());
@@ -368,19 +369,23 @@ impl Cluster {
         [(Role::Surveys, threads, reading), (Role::Accounting, Some(0), None)].map(
             |(role, threads, reading)| {
                 let survey = self.surveys.get_mut(&role)?;
-                if reading.is_some_and(|reading| survey.note(reading)) {
+                if reading.is_some_and(|reading| survey.note_reading(reading)) {
                     self.collecting.forget_starts();
                 }
                 let due = self.collecting.survey(role, DueCollectors::At(timestamp));
                 let needs = self.collecting.needs(role).filter(|_| !due.is_empty())?;
                 let kept = self.collecting.published_jobs();
-                survey.begin(timestamp, &due, &needs, kept, threads, clock::now())
+                survey.begin_round(timestamp, &due, &needs, kept, threads, clock::now())
             },
         )
     }
 
-    pub(crate) fn surveyed(&mut self, role: Role, outcome: Outcome) -> Option<RoundResult> {
-        self.surveys.get_mut(&role)?.answered(outcome, clock::now())
+    pub(crate) fn take_survey_reply(
+        &mut self,
+        role: Role,
+        outcome: Outcome,
+    ) -> Option<RoundResult> {
+        self.surveys.get_mut(&role)?.take_reply(outcome, clock::now())
     }
 
     /// The reader of the surveys, where there is one.
@@ -423,7 +428,7 @@ impl Cluster {
     }
 }
 
-async fn surveyed((role, survey): (&Role, &mut Survey)) -> ClusterEvent {
+async fn survey_reply((role, survey): (&Role, &mut Survey)) -> ClusterEvent {
     ClusterEvent::Surveyed(*role, survey.source.outcome().await)
 }
 

@@ -190,7 +190,7 @@ impl Config {
 
     /// The configuration in a text that is known to be valid.
     #[cfg(test)]
-    pub(crate) fn of(text: &str) -> Self {
+    pub(crate) fn parse_valid(text: &str) -> Self {
         Self::parse(text, &Flags::default()).unwrap()
     }
 
@@ -205,15 +205,15 @@ impl Config {
             self.slurm.rest.apply(&mut slurm);
             slurm.set("timeout", between(SECOND, MINUTE * 10), &mut self.slurm.timeout);
             slurm.set("follow", one_of([("slurmctld", true)]), &mut self.slurm.follow);
-            slurm.end();
+            slurm.report_unread();
         }
         if let Some(mut log) = top.section("log") {
             log.set("level", log_level, &mut self.log.level);
             log.set("format", log_format, &mut self.log.format);
-            log.end();
+            log.report_unread();
         }
         if let Some(collectors) = top.section("collectors") {
-            self::collectors::read(&mut self.collectors, collectors);
+            self::collectors::read_collectors(&mut self.collectors, collectors);
         }
         if let Some(mut queue) = top.section("queue") {
             let limits = &mut self.queue.limits;
@@ -222,11 +222,11 @@ impl Config {
             queue.set("max_age", between(SECOND, YEAR), &mut limits.max_age);
             queue.set("resend_window", between(Duration::ZERO, DAY), &mut limits.resend_window);
             queue.set_some("replay_rate", rate, &mut self.queue.replay_rate);
-            queue.end();
+            queue.report_unread();
         }
         if let Some(mut graphite) = top.section("graphite") {
             graphite.set("retentions", str::parse::<Retentions>, &mut self.retentions);
-            graphite.end();
+            graphite.report_unread();
         }
         let destinations = &mut self.carbon;
         top.each_section("carbon", |mut carbon, count| {
@@ -247,7 +247,7 @@ impl Config {
             // The connection is given up after 10 minutes.
             carbon.set("stall_timeout", between(SECOND, MINUTE * 5), &mut timeouts.stall);
             carbon.set_some("reconnect_every", between(SECOND, YEAR), &mut reconnect_every);
-            let tls = tls::read(&mut carbon, address.as_ref());
+            let tls = tls::read_tls(&mut carbon, address.as_ref());
             if name.is_none() && count > 1 {
                 carbon.require(
                     "name",
@@ -301,9 +301,9 @@ impl Config {
                         \"carbon.example.org:2004\"",
                 ),
             }
-            carbon.end();
+            carbon.report_unread();
         });
-        top.end();
+        top.report_unread();
     }
 
     fn apply_flags(&mut self, flags: &Flags, problems: &mut Problems) {
@@ -407,7 +407,7 @@ impl Config {
             host(),
             hosts.join(", ")
         );
-        Problems::of("slurm.follow", text)
+        Problems::one("slurm.follow", text)
     }
 
     /// Whether all destinations get names with tags.
@@ -420,7 +420,7 @@ impl Config {
         if self.carbon.is_empty() {
             let text = "nowhere to send to; give --carbon HOST:2004, or [[carbon]] with address = \
                 \"HOST:2004\" in the file";
-            return Err(Problems::of("carbon", text));
+            return Err(Problems::one("carbon", text));
         }
         Ok(self)
     }

@@ -48,7 +48,7 @@ pub(crate) struct Change {
 pub(crate) struct Follow {
     pub(crate) source: Source,
     /// A ping is under way.
-    pinged: bool,
+    ping_pending: bool,
     state: FollowState,
     /// Of the last tick; `None` if nothing is known of it.
     pub(crate) figures: Option<FollowFigures>,
@@ -75,7 +75,7 @@ impl Follow {
     pub(crate) fn start(slurm: &SlurmSettings, readers: &ReaderMemory) -> Option<Self> {
         slurm.follow.then(|| Self {
             source: Source::start("pings", slurm.clone(), START_DEADLINE, readers),
-            pinged: false,
+            ping_pending: false,
             state: FollowState::default(),
             figures: None,
             isolation: Isolation::default(),
@@ -88,8 +88,10 @@ impl Follow {
     /// stays so.
     pub(crate) fn resume(&mut self, before: Self) {
         let Self { state, figures, isolation, was_found, .. } = before;
-        (self.state, self.figures) = (state, figures);
-        (self.isolation, self.was_found) = (isolation, was_found);
+        self.state = state;
+        self.figures = figures;
+        self.isolation = isolation;
+        self.was_found = was_found;
     }
 
     pub(crate) fn request() -> Request {
@@ -101,10 +103,10 @@ impl Follow {
 
     /// Pings for a tick. Returns until when that waits for the answer; `None`: this host's
     /// slurmctld is asked at once.
-    pub(crate) fn begin(&mut self) -> Option<Instant> {
-        let hangs = self.pinged;
+    pub(crate) fn ping_for_tick(&mut self) -> Option<Instant> {
+        let hangs = self.ping_pending;
         if !hangs {
-            self.pinged = self.source.ask(Self::request());
+            self.ping_pending = self.source.ask(Self::request());
         }
         if hangs || !self.state.has_answer() { None } else { Instant::now().checked_add(PATIENCE) }
     }
@@ -116,8 +118,8 @@ impl Follow {
 
     /// Takes the result of a ping, which has this host; returns whether a tick that waited for it
     /// asks this host's slurmctld.
-    pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> bool {
-        self.pinged = false;
+    pub(crate) fn judge_ping(&mut self, ahead: Option<Ahead>) -> bool {
+        self.ping_pending = false;
         let known = &mut self.state.ahead;
         match ahead {
             Some(ahead) => *known = ahead,
@@ -126,17 +128,17 @@ impl Follow {
         let (is_answered, behind) = (known.answers.is_some(), known.behind);
         if self.knows_its_host() {
             self.was_found = true;
-            self.isolation.pinged(is_answered, behind, self.state.timeout(), Instant::now());
+            self.isolation.note_ping(is_answered, behind, self.state.timeout(), Instant::now());
         }
         self.state.asks()
     }
 
     /// Takes the outcome of a tick; one comes each `interval`.
-    pub(crate) fn note(&mut self, outcome: &TickOutcome, interval: Duration) -> Change {
+    pub(crate) fn note_outcome(&mut self, outcome: &TickOutcome, interval: Duration) -> Change {
         if let TickOutcome::Failed = outcome {
-            self.isolation.down();
+            self.isolation.forget_heard();
         }
-        let change = self.state.note(outcome, Instant::now(), interval);
+        let change = self.state.note_outcome(outcome, Instant::now(), interval);
         let figures =
             FollowFigures { standby: outcome.reading().is_none(), handover: change.handover };
         self.figures = if let TickOutcome::GivenUp = outcome { None } else { Some(figures) };
@@ -155,12 +157,12 @@ impl Follow {
         if !self.knows_its_host() {
             return Verdict::Wait;
         }
-        self.isolation.look(nodes, answers, Instant::now())
+        self.isolation.judge_tick(nodes, answers, Instant::now())
     }
 
     /// Another controller may have been active, and may still be. Returns whether that is news.
-    pub(crate) fn was_isolated(&mut self) -> bool {
-        let is_first = self.isolation.withdrawn(Instant::now());
+    pub(crate) fn note_withdrawal(&mut self) -> bool {
+        let is_first = self.isolation.note_withdrawal(Instant::now());
         if is_first {
             self.state.role = FollowRole::Unknown;
         }
@@ -195,7 +197,7 @@ impl FollowState {
         }
     }
 
-    fn note(&mut self, outcome: &TickOutcome, now: Instant, interval: Duration) -> Change {
+    fn note_outcome(&mut self, outcome: &TickOutcome, now: Instant, interval: Duration) -> Change {
         let role = match outcome {
             TickOutcome::Reading(_) => FollowRole::Active,
             TickOutcome::Standby => FollowRole::Standby,
@@ -259,7 +261,7 @@ mod tests {
         for (outcome, after, expected) in outcomes {
             let now = start + Duration::from_secs(*after);
             assert_eq!(
-                state.note(outcome, now, Duration::from_secs(1)),
+                state.note_outcome(outcome, now, Duration::from_secs(1)),
                 *expected,
                 "after {after} s"
             );

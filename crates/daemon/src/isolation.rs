@@ -54,7 +54,7 @@ pub(crate) struct Isolation {
 
 impl Isolation {
     /// Takes the outcome of a ping of the controllers before this host, and of those behind it.
-    pub(crate) fn pinged(
+    pub(crate) fn note_ping(
         &mut self,
         before: bool,
         behind: Option<Behind>,
@@ -69,13 +69,15 @@ impl Isolation {
             if self.is_silent(now) || (is_settling && !self.was_answered) {
                 self.settles_at = now.checked_add(timeout);
             }
-            (self.heard, self.is_answered) = (Some(now), true);
+            self.heard = Some(now);
+            self.is_answered = true;
             self.is_first_answer = !std::mem::replace(&mut self.had_answer, true);
         } else if is_settling && self.was_answered {
             // Until silence itself counts.
             self.settles_at = self.settles_at.max(now.checked_add(timeout / 2));
         }
-        (self.was_answered, self.behind) = (is_answered, behind);
+        self.was_answered = is_answered;
+        self.behind = behind;
     }
 
     pub(crate) fn is_isolated(&self, now: Instant) -> bool {
@@ -83,7 +85,7 @@ impl Isolation {
     }
 
     /// Provisional figures were withdrawn; returns whether they are the first of this isolation.
-    pub(crate) fn withdrawn(&mut self, now: Instant) -> bool {
+    pub(crate) fn note_withdrawal(&mut self, now: Instant) -> bool {
         let is_first = !std::mem::replace(&mut self.has_withdrawn, true);
         if is_first && self.is_first_answer {
             // An earlier run may have been isolated until now.
@@ -94,8 +96,10 @@ impl Isolation {
 
     /// This host's slurmctld does not answer: another may take over at once, and what was heard
     /// before counts no more.
-    pub(crate) const fn down(&mut self) {
-        (self.heard, self.nodes, self.nodes_heard) = (None, None, None);
+    pub(crate) const fn forget_heard(&mut self) {
+        self.heard = None;
+        self.nodes = None;
+        self.nodes_heard = None;
     }
 
     fn is_settling(&self, now: Instant) -> bool {
@@ -116,7 +120,7 @@ impl Isolation {
 
     /// Takes what a tick shows: messages of slurmd, and answers of receivers, if all are connected
     /// and none is in doubt.
-    pub(crate) fn look(
+    pub(crate) fn judge_tick(
         &mut self,
         nodes: Option<u64>,
         answers: Option<u64>,

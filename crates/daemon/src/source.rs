@@ -202,10 +202,11 @@ impl Source {
         // One of each handle, and of those that are gone.
         let (requests, asked) = mpsc::channel(4);
         let (answered, outcomes) = mpsc::channel(1);
-        let (told, status) = watch::channel(ReaderStatus::default());
+        let (status_sender, status) = watch::channel(ReaderStatus::default());
         let mut task = JoinSet::new();
         task.spawn(
-            ReaderSupervisor::new(role, slurm, start_deadline, memory.clone(), told).run(asked),
+            ReaderSupervisor::new(role, slurm, start_deadline, memory.clone(), status_sender)
+                .run(asked),
         );
         Self { requests, answered, outcomes, status, task: Arc::new(task) }
     }

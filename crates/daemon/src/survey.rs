@@ -102,7 +102,7 @@ impl Survey {
     /// Takes the statistics of a tick. They show slurmctld's clock: if it was set back, a change
     /// since then has an earlier time than the replies before, and slurmctld calls them unchanged.
     /// Returns whether it was.
-    pub(crate) fn note(&mut self, reading: &Reading) -> bool {
+    pub(crate) fn note_reading(&mut self, reading: &Reading) -> bool {
         let Some(statistics) = &reading.statistics else { return false };
         // A reply that came while the statistics were on their way may be later than these.
         let elapsed = i64::try_from(reading.elapsed.div_ceil(1_000_000)).unwrap_or(i64::MAX);
@@ -119,7 +119,7 @@ impl Survey {
     /// A tick that is due for some collectors: what each of them needs, and every how many seconds;
     /// `needs` is what all need that there are. `threads`: what slurmctld had at work when last
     /// read; `None` when it did not answer, and must not get more work.
-    pub(crate) fn begin(
+    pub(crate) fn begin_round(
         &mut self,
         timestamp: i64,
         due: &[(Needs, u32)],
@@ -177,12 +177,12 @@ impl Survey {
     }
 
     /// Takes an outcome, and continues to the next reply or ends the round.
-    pub(crate) fn answered(&mut self, outcome: Outcome, now: Duration) -> Option<RoundResult> {
+    pub(crate) fn take_reply(&mut self, outcome: Outcome, now: Duration) -> Option<RoundResult> {
         let mut round = self.round.take()?;
         let kind = round.left.pop()?;
         let (max_duty, options) = (self.max_duty, self.needs.options);
         let state = self.state(kind);
-        state.duty.answered(reply_state::cost(&outcome, round.asked_at.elapsed()), max_duty);
+        state.duty.note_duration(reply_state::cost(&outcome, round.asked_at.elapsed()), max_duty);
         if let Some(reading) = state.take(kind, options, outcome) {
             if round.is_over(kind, now) {
                 one_more(&mut state.counters.readings_late);
@@ -197,7 +197,7 @@ impl Survey {
     /// A whole round, for a command that ends afterwards; and why replies are missing in it.
     pub(crate) async fn all(mut self, timestamp: i64, needs: Needs) -> (RoundResult, Vec<String>) {
         let mut replies = SurveyReplies::default();
-        let mut done = self.begin(
+        let mut done = self.begin_round(
             i64::MAX,
             &[(needs.clone(), 0)],
             &needs,
@@ -220,7 +220,7 @@ impl Survey {
                 );
             }
             let outcome = self.source.outcome().await;
-            done = self.answered(outcome, clock::now());
+            done = self.take_reply(outcome, clock::now());
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// `None` if the configuration does not count finished jobs.
-    pub(crate) fn of(config: &Config) -> Option<Self> {
+    pub(crate) fn from_config(config: &Config) -> Option<Self> {
         let (every, finished) = config.collectors.finished(config.interval)?;
         let most_ids =
             usize::try_from(config.queue.limits.max_bytes / PART / ID_BYTES).unwrap_or(usize::MAX);

@@ -31,7 +31,7 @@ pub(super) struct Measuring {
 
 impl Measuring {
     /// The jobs in `finished` that `round` would count.
-    pub(super) fn of(
+    pub(super) fn begin(
         finished: Finished,
         elapsed: u64,
         round: &FinishedRound,
@@ -117,7 +117,7 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let (round, ledger) =
             (FinishedRound::new(1000, 3600, Levels::default()), FinishedLedger::first("c", 0));
-        let mut measuring = Measuring::of(finished, 5, &round, &ledger);
+        let mut measuring = Measuring::begin(finished, 5, &round, &ledger);
         let mut asked = Vec::new();
         while let Some(request) = measuring.next(&plan(), 2000) {
             let first = [1501, 1001][asked.len()];
@@ -157,7 +157,7 @@ mod tests {
             let mut ledger = FinishedLedger::first("c", 0);
             let mut count = |after: i64| {
                 let mut round = FinishedRound::new(1000 + after, 3600, Levels::default());
-                let mut measuring = Measuring::of(finished.clone(), 5, &round, &ledger);
+                let mut measuring = Measuring::begin(finished.clone(), 5, &round, &ledger);
                 if measuring.next(&plan(), 2000).is_some() {
                     measuring.add(answer, 1);
                 }
@@ -194,7 +194,7 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let (round, ledger) =
             (FinishedRound::new(1000, 3600, Levels::default()), FinishedLedger::first("c", 0));
-        let mut measuring = Measuring::of(finished, 5, &round, &ledger);
+        let mut measuring = Measuring::begin(finished, 5, &round, &ledger);
         let mut asked = Vec::new();
         while let Some(request) = measuring.next(&plan(), 2000) {
             asked.push((request.jobs[0].0, request.jobs.len(), request.until.unwrap()));
@@ -211,7 +211,7 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let (mut round, ledger) =
             (FinishedRound::new(1000, 3600, Levels::default()), FinishedLedger::first("c", 0));
-        let mut measuring = Measuring::of(finished, 5, &round, &ledger);
+        let mut measuring = Measuring::begin(finished, 5, &round, &ledger);
         let mut requests = 0;
         while let Some(request) = measuring.next(&plan(), 2000) {
             requests += 1;
@@ -242,7 +242,7 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let (round, ledger) =
             (FinishedRound::new(1000, 3600, Levels::default()), FinishedLedger::first("c", 950));
-        let mut measuring = Measuring::of(finished, 5, &round, &ledger);
+        let mut measuring = Measuring::begin(finished, 5, &round, &ledger);
         let request = measuring.next(&plan(), 2000).unwrap();
         assert_eq!((request.jobs, request.since), (vec![(4, 3)], Some(950)));
         measuring.add(&[Used { id: 9, cpu: 1, is_open: false }], 1);

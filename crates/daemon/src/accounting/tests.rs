@@ -90,9 +90,9 @@ fn is_reading(accounting: &Accounting) -> bool {
 async fn a_clock_that_was_ahead_at_the_first_start_leaves_no_round_without_an_end() {
     let mut accounting = accounting(&mut Disk::new(), NOW + 1000);
     assert!(!accounting.commit(), "there is no batch");
-    accounting.begin(NOW, NOW, true);
+    accounting.begin_round(NOW, NOW, true);
     assert!(matches!(accounting.phase, Phase::Idle), "there is nothing to read before the floor");
-    accounting.begin(NOW + 1, NOW + 1000, true);
+    accounting.begin_round(NOW + 1, NOW + 1000, true);
     assert!(is_reading(&accounting));
     assert_eq!(accounting.counters.skipped_round, 0);
 }
@@ -104,7 +104,7 @@ async fn a_backlog_under_a_clock_that_was_a_day_ahead_does_not_last_for_a_day() 
     accounting.commit();
     accounting.note_statistics(1, 0, NOW + 24 * HOUR);
     accounting.note_statistics(0, 0, NOW + 1);
-    accounting.begin(NOW + 2, NOW + 2, true);
+    accounting.begin_round(NOW + 2, NOW + 2, true);
     let Phase::Reading(work) = &accounting.phase else { panic!("{:?}", accounting.phase) };
     assert_eq!(work.round.busy, NOW + 2);
 }
@@ -114,10 +114,10 @@ async fn a_backlog_under_a_clock_that_was_a_day_ahead_does_not_last_for_a_day() 
 async fn a_first_start_is_on_disk_before_slurmdbd_is_asked_and_a_restart_does_not_move_it() {
     let mut disk = Disk::new();
     let mut first = accounting(&mut disk, NOW);
-    first.begin(NOW, NOW, true);
+    first.begin_round(NOW, NOW, true);
     assert!(!is_reading(&first) && first.ticket() == Some(1));
     first.commit();
-    first.begin(NOW + 1, NOW + 1, true);
+    first.begin_round(NOW + 1, NOW + 1, true);
     assert!(is_reading(&first));
     let again = accounting(&mut disk, NOW + 500);
     assert_eq!((again.ledger().unwrap().floor(), again.ticket()), (NOW, None));
@@ -130,10 +130,10 @@ async fn counts_that_a_disk_has_not_taken_yet_are_not_counted_on_by_a_collector_
     let span = RememberedSpan { seconds: 25 * HOUR, ids: 1000 };
     let records = first.records(&first.next(round, NOW, span)).unwrap();
     let mut accounting = accounting(&mut records.into_iter().collect(), NOW);
-    accounting.begin(NOW + 1, NOW + 1, true);
+    accounting.begin_round(NOW + 1, NOW + 1, true);
     assert!(!is_reading(&accounting), "what the disk may lose is not counted as seen");
     assert!(accounting.commit(), "its batch may be missing");
-    accounting.begin(NOW + 2, NOW + 2, true);
+    accounting.begin_round(NOW + 2, NOW + 2, true);
     assert!(is_reading(&accounting));
 }
 

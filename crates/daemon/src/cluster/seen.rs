@@ -28,7 +28,7 @@ struct Outage {
 impl SlurmctldSeen {
     /// Takes, and logs if it is news, the outcome of a request for the statistics, at `now` by
     /// CLOCK_BOOTTIME.
-    pub(crate) fn answered(&mut self, outcome: &Outcome, now: i64) {
+    pub(crate) fn note_answer(&mut self, outcome: &Outcome, now: i64) {
         let before = (self.entry.answers, self.entry.standby);
         match outcome {
             Ok(reading) => {
@@ -58,7 +58,7 @@ impl SlurmctldSeen {
     }
 
     /// This host's slurmctld is a backup that waits; the host of the one before it that answers.
-    pub(super) fn standby(&mut self, ahead: Option<&str>, now: i64) {
+    pub(super) fn note_standby(&mut self, ahead: Option<&str>, now: i64) {
         if !self.entry.standby {
             info!(
                 ahead,
@@ -81,12 +81,14 @@ impl SlurmctldSeen {
 
     fn change(&mut self, answers: bool, standby: bool, now: i64) {
         let entry = &mut self.entry;
-        (entry.answers, entry.standby, entry.since, entry.error) =
-            (Some(answers), standby, Some(now), None);
+        entry.answers = Some(answers);
+        entry.standby = standby;
+        entry.since = Some(now);
+        entry.error = None;
     }
 
     /// Takes the outcome of a tick.
-    pub(super) fn ticked(&mut self, outcome: &TickOutcome) {
+    pub(super) fn note_outcome(&mut self, outcome: &TickOutcome) {
         match outcome {
             TickOutcome::Failed => self.outage.get_or_insert_with(Outage::begin).ticks += 1,
             TickOutcome::Reading(_) | TickOutcome::Standby => self.outage = None,
@@ -139,18 +141,18 @@ mod tests {
             (entry.answers, entry.standby, entry.since, entry.last_answer, entry.error.is_some())
         };
         assert_eq!(shown(&seen), (None, false, None, None, false));
-        seen.standby(None, 10);
-        seen.standby(Some("ctl1"), 20);
+        seen.note_standby(None, 10);
+        seen.note_standby(Some("ctl1"), 20);
         assert_eq!(shown(&seen), (Some(true), true, Some(10), Some(20), false));
         let down = || Err(SourceError::NoConf("/etc/slurm/slurm.conf".into()));
-        seen.answered(&down(), 30);
-        seen.answered(&down(), 40);
+        seen.note_answer(&down(), 30);
+        seen.note_answer(&down(), 40);
         assert_eq!(shown(&seen), (Some(false), false, Some(30), Some(20), true));
         let up = || Ok(Box::new(Reading::default()));
-        seen.answered(&up(), 50);
-        seen.answered(&up(), 60);
+        seen.note_answer(&up(), 50);
+        seen.note_answer(&up(), 60);
         assert_eq!(shown(&seen), (Some(true), false, Some(50), Some(60), false));
-        seen.standby(None, 70);
+        seen.note_standby(None, 70);
         assert_eq!(shown(&seen), (Some(true), true, Some(70), Some(70), false));
     }
 }

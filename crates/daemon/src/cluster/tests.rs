@@ -8,7 +8,7 @@ use slurm_snapshot::{Ahead, Nodes, Partitions, Reply};
 use super::*;
 
 fn config(slurm: &str) -> Config {
-    Config::of(&format!(
+    Config::parse_valid(&format!(
         "prefix = \"{{cluster}}\"\nqueue.dir = \"/queue\"\n[slurm]\nreader = \"/nonexistent\"\n\
             {slurm}\n[collectors.finished]\nenabled = true\n"
     ))
@@ -23,7 +23,7 @@ async fn a_changed_slurm_forgets_the_name_and_not_that_the_log_misses_it() {
     assert_eq!((cluster.prefix(&prefix, "h"), cluster.seen.entry.nameless), (None, true));
     cluster.replace(&config("timeout = \"9s\""), &readers, none);
     assert!(cluster.seen.entry.nameless);
-    assert!(cluster.know("alpha", &config(""), none));
+    assert!(cluster.accept_name("alpha", &config(""), none));
     assert_eq!(
         (cluster.prefix(&prefix, "h").as_deref(), cluster.seen.entry.nameless),
         (Some("alpha"), false)
@@ -54,7 +54,7 @@ async fn a_changed_slurm_does_not_forget_that_this_host_was_found() {
     let mut cluster = Cluster::start(&config("follow = \"slurmctld\""), &readers, none);
     let was_found = |cluster: &Cluster| cluster.follow.as_ref().unwrap().was_found;
     assert!(!was_found(&cluster));
-    cluster.pinged(Some(Ahead { own: Some(0), ..Ahead::default() }));
+    cluster.take_ping(Some(Ahead { own: Some(0), ..Ahead::default() }));
     for (more, found) in [("timeout = \"9s\"", true), ("conf = \"/beta.conf\"", false)] {
         cluster.replace(&config(&format!("follow = \"slurmctld\"\n{more}")), &readers, none);
         assert_eq!(was_found(&cluster), found, "{more}");
@@ -65,14 +65,16 @@ async fn a_changed_slurm_does_not_forget_that_this_host_was_found() {
 /// paths.
 #[tokio::test]
 async fn what_a_collector_remembers_of_another_cluster_is_forgotten_when_the_name_is_known() {
-    let config = Config::of(
+    let config = Config::parse_valid(
         "[slurm]\nreader = \"/nonexistent\"\n[collectors.nodes]\nenabled = true\nevents = true\n",
     );
     let memory = "{\"last\":1700000000,\"total\":{\"reboots\":41}}";
     let reboots = |is_of_another: bool| {
         let readers = ReaderMemory::default();
         let mut cluster = Cluster::start(&config, &readers, &|_| Some(memory.to_owned()));
-        assert!(cluster.know("beta", &config, &|_| (!is_of_another).then(|| memory.to_owned())));
+        assert!(
+            cluster.accept_name("beta", &config, &|_| (!is_of_another).then(|| memory.to_owned()))
+        );
         let asked = cluster.collecting.needs(Role::Surveys).unwrap();
         let nodes = Nodes { partitions: Some(Partitions::default()), ..Nodes::default() };
         let reply = Some(Reply::Nodes(Box::new(nodes)));
@@ -102,7 +104,7 @@ async fn another_name_counts_after_three_ticks_and_at_most_once_an_hour() {
     let (readers, none): (_, Memory<'_>) = (ReaderMemory::default(), &|_| None);
     let config = config("");
     let mut cluster = Cluster::start(&config, &readers, none);
-    let mut takes = |name: &str| cluster.know(name, &config, none);
+    let mut takes = |name: &str| cluster.accept_name(name, &config, none);
     assert!(takes("alpha"), "the first one counts at once");
     let names = (0..60).map(|tick| format!("name{tick}"));
     assert!(names.into_iter().all(|name| !takes(&name)));

@@ -57,7 +57,7 @@ impl TickPhase {
     }
 
     /// Returns the tick that waited for a ping, which waits no longer.
-    pub(super) const fn waited(&mut self) -> Option<i64> {
+    pub(super) const fn take_waiting(&mut self) -> Option<i64> {
         let Self::Waiting { timestamp, .. } = *self else { return None };
         *self = Self::Idle;
         Some(timestamp)
@@ -65,7 +65,7 @@ impl TickPhase {
 
     /// The answer is there: returns the tick that it is for, if its slot is not over, and the one
     /// that begins now.
-    pub(super) const fn answered(&mut self) -> (Option<i64>, Option<i64>) {
+    pub(super) const fn take_answered(&mut self) -> (Option<i64>, Option<i64>) {
         let ticks = match *self {
             Self::Waiting { .. } => return (None, None),
             Self::Idle | Self::Late => (None, None),
@@ -85,15 +85,15 @@ mod tests {
     fn a_tick_has_one_end_and_a_late_answer_belongs_to_none() {
         let ended = |timestamp, end| Some(EndedTick { timestamp, end });
         let mut phase = TickPhase::Asked(10);
-        assert_eq!((phase.answered(), phase.end_slot()), ((Some(10), None), None), "in time");
+        assert_eq!((phase.take_answered(), phase.end_slot()), ((Some(10), None), None), "in time");
         phase = TickPhase::Asked(10);
         assert_eq!((phase.end_slot(), phase.end_slot()), (ended(10, TickEnd::Late), None));
         assert_eq!(
-            (phase, phase.answered(), phase),
+            (phase, phase.take_answered(), phase),
             (TickPhase::Late, (None, None), TickPhase::Idle)
         );
         phase = TickPhase::LateThen(20);
-        assert_eq!((phase.answered(), phase), ((None, Some(20)), TickPhase::Idle));
+        assert_eq!((phase.take_answered(), phase), ((None, Some(20)), TickPhase::Idle));
         phase = TickPhase::LateThen(20);
         assert_eq!(
             (phase.end_slot(), phase),
@@ -107,12 +107,15 @@ mod tests {
         let until = Instant::now();
         let waiting = TickPhase::Waiting { timestamp: 10, until };
         let mut phase = waiting;
-        assert_eq!((phase.waits_until(), phase.answered()), (Some(until), (None, None)));
-        assert_eq!((phase.waited(), phase.waited(), phase), (Some(10), None, TickPhase::Idle));
+        assert_eq!((phase.waits_until(), phase.take_answered()), (Some(until), (None, None)));
+        assert_eq!(
+            (phase.take_waiting(), phase.take_waiting(), phase),
+            (Some(10), None, TickPhase::Idle)
+        );
         phase = waiting;
         assert_eq!(phase.end_slot(), Some(EndedTick { timestamp: 10, end: TickEnd::Missed }));
         assert_eq!(
-            (phase, phase.waited()),
+            (phase, phase.take_waiting()),
             (TickPhase::Idle, None),
             "a ping that comes later begins nothing"
         );

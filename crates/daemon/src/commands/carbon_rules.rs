@@ -19,7 +19,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 pub(super) use self::block::Block;
-use self::open_folder::Place;
+use self::open_folder::ConfLocation;
 use self::replace::Staged;
 pub(super) use self::rules::{aggregation, schemas};
 use super::print;
@@ -54,14 +54,17 @@ pub(super) fn write(
     dry_run: bool,
     max_creates: Option<u32>,
 ) -> Result<()> {
-    let schemas =
-        Change::of(&folder.join(SCHEMAS), None, |old| Ok(schemas(config).put_into(old)?))?;
-    let aggregation = Change::of(&folder.join(AGGREGATION), Some(&schemas), |old| {
+    let schemas = Change::read_and_edit(&folder.join(SCHEMAS), None, |old| {
+        Ok(schemas(config).put_into(old)?)
+    })?;
+    let aggregation = Change::read_and_edit(&folder.join(AGGREGATION), Some(&schemas), |old| {
         Ok(aggregation().put_into(old)?)
     })?;
     let mut changes = vec![schemas, aggregation];
     if let Some(most) = max_creates {
-        changes.push(Change::of(&folder.join(CARBON), None, |old| creates::raised(old, most))?);
+        changes.push(Change::read_and_edit(&folder.join(CARBON), None, |old| {
+            creates::raised(old, most)
+        })?);
     }
     let report = changes.iter().map(|change| change.report(dry_run)).collect::<String>();
     if dry_run {
@@ -93,7 +96,7 @@ pub(super) fn write(
 /// A file of Carbon's as it is, and as it should be.
 struct Change {
     /// Behind all symbolic links: a link to it stays one.
-    place: Place,
+    place: ConfLocation,
     /// `None`: there is no such file yet.
     old: Option<Vec<u8>>,
     new: Vec<u8>,
@@ -104,14 +107,14 @@ struct Change {
 impl Change {
     /// Reads the file and edits it. One that does not exist is only made if there is another like
     /// which to make it.
-    fn of(
+    fn read_and_edit(
         path: &Path,
         like: Option<&Self>,
         edit: impl FnOnce(&[u8]) -> Result<Vec<u8>>,
     ) -> Result<Self> {
         let shown = || path.display().to_string();
-        let place = Place::find(path).with_context(shown)?;
-        let (like, old) = match (place.read(), like) {
+        let place = ConfLocation::find(path).with_context(shown)?;
+        let (like, old) = match (place.read_file(), like) {
             (Ok((metadata, old)), _) => (metadata, Some(old)),
             // A link that leads nowhere is not a missing file.
             (Err(error), Some(like))

@@ -47,7 +47,7 @@ pub(super) fn check(
         true => block_on(everything(options, storage_schemas, &mut report)),
         false => without_connection(options, &mut report),
     };
-    report.end(checked)?;
+    report.finish(checked)?;
     if connects && !json { print(&report.summary()) } else { Ok(()) }
 }
 
@@ -232,7 +232,7 @@ impl Report {
 
     /// Prints the JSON, also where the checks could not be completed. An error if something is
     /// wrong.
-    fn end(&mut self, checked: Result<()>) -> Result<()> {
+    fn finish(&mut self, checked: Result<()>) -> Result<()> {
         if self.json {
             let failure =
                 checked.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
@@ -313,7 +313,7 @@ mod tests {
             assert_eq!(line.mark == Mark::Good, configuration_is_good, "{mode:o}: {}", line.text);
             #[cfg(feature = "tls")]
             {
-                let lines = tls::files(&Config::of(&toml), false);
+                let lines = tls::files(&Config::parse_valid(&toml), false);
                 let is_said = lines.iter().any(|line| line.text.contains("may write or read it"));
                 assert_eq!(is_said, !key_is_good, "{mode:o}");
             }

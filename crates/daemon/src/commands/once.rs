@@ -44,7 +44,7 @@ pub(super) fn once(options: &Options, replay: Option<&Path>, sends: bool) -> Res
         let mut batch = ticks.batch(*reading)?;
         ticks.survey(&mut batch).await.iter().for_each(|failure| note(failure));
         print(&carbon::lines(&batch))?;
-        if Plan::of(&config).is_some() {
+        if Plan::from_config(&config).is_some() {
             note(
                 "finished jobs are counted by the daemon alone; `stats --jobs --finished` has \
                     those of the last hour",

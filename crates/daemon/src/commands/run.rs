@@ -188,7 +188,7 @@ impl Daemon {
             asker = self.status_socket.asked() => DaemonEvent::StatusAsked(asker),
             never = self.notify.insisting() => match never {},
             _ = signals.hangup.recv() => DaemonEvent::Reload,
-            read = or_never(self.loading.as_ref().map(Loading::read)) => DaemonEvent::Read(read),
+            read = or_never(self.loading.as_ref().map(Loading::until_read)) => DaemonEvent::Read(read),
             _ = signals.terminate.recv() => DaemonEvent::Stop,
             _ = signals.interrupt.recv() => DaemonEvent::Stop,
         }
@@ -198,11 +198,11 @@ impl Daemon {
         let now = clock::now();
         self.notify.feed(now);
         if let Some(tick) = self.grid.tick(now) {
-            self.tick(tick);
+            self.begin_tick(tick);
         }
     }
 
-    fn tick(&mut self, tick: Tick) {
+    fn begin_tick(&mut self, tick: Tick) {
         if tick.is_before_the_clock_was_set() {
             if !std::mem::replace(&mut self.is_clock_unset, true) {
                 warn!("the clock of this host is not set; nothing is collected until it is");
@@ -225,14 +225,14 @@ impl Daemon {
             add_to(&mut self.health.ticks_skipped, tick.skipped);
         }
         let ended = self.cluster.end_slot();
-        self.end(ended);
-        let ended = self.cluster.begin(tick.timestamp);
-        self.end(ended);
+        self.publish_ended_tick(ended);
+        let ended = self.cluster.ask_when_ready(tick.timestamp);
+        self.publish_ended_tick(ended);
         self.tell_status();
     }
 
     /// Publishes a tick that is over without an answer.
-    fn end(&mut self, ended: Option<EndedTick>) {
+    fn publish_ended_tick(&mut self, ended: Option<EndedTick>) {
         let Some(EndedTick { timestamp, end }) = ended else { return };
         match end {
             TickEnd::Standby => self.cluster.note_standby(),
@@ -247,22 +247,22 @@ impl Daemon {
     fn at_cluster(&mut self, event: ClusterEvent) -> Result<(), Problems> {
         match event {
             ClusterEvent::Answered(outcome) => {
-                let (timestamp, next) = self.cluster.answered(&outcome);
-                self.answered(timestamp, outcome);
-                let ended = next.and_then(|next| self.cluster.begin(next));
-                self.end(ended);
+                let (timestamp, next) = self.cluster.take_answer(&outcome);
+                self.publish_answer(timestamp, outcome);
+                let ended = next.and_then(|next| self.cluster.ask_when_ready(next));
+                self.publish_ended_tick(ended);
             }
-            ClusterEvent::Pinged(outcome) => self.pinged(outcome)?,
+            ClusterEvent::Pinged(outcome) => self.handle_ping(outcome)?,
             ClusterEvent::Waited => {
-                let ended = self.cluster.waited();
-                self.end(ended);
+                let ended = self.cluster.ask_without_ping();
+                self.publish_ended_tick(ended);
             }
             ClusterEvent::Surveyed(role, outcome) => {
-                if let Some(done) = self.cluster.surveyed(role, outcome) {
+                if let Some(done) = self.cluster.take_survey_reply(role, outcome) {
                     self.emit_survey(done);
                 }
             }
-            ClusterEvent::Accounted(outcome) => self.accounted(outcome),
+            ClusterEvent::Accounted(outcome) => self.handle_slurmdbd_reply(outcome),
         }
         Ok(())
     }

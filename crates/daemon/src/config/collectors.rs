@@ -13,7 +13,7 @@ use super::section::Section;
 use super::value::{between, interval};
 
 /// Applies the table.
-pub(super) fn read(collectors: &mut Collectors, mut all: Section<'_, '_>) {
+pub(super) fn read_collectors(collectors: &mut Collectors, mut all: Section<'_, '_>) {
     all.set("max_duty", percent, &mut collectors.max_duty);
     all.set_number("max_threads", positive, &mut collectors.max_threads);
     for collector in COLLECTORS {
@@ -23,7 +23,7 @@ pub(super) fn read(collectors: &mut Collectors, mut all: Section<'_, '_>) {
             apply(collector, settings, table);
         }
     }
-    all.end();
+    all.report_unread();
 }
 
 /// Checks that surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd
@@ -78,7 +78,7 @@ fn apply(collector: &Collector, settings: &mut Settings, mut table: Section<'_, 
             Value::Seconds(time) => table.set(key, seconds, time),
         }
     }
-    table.end();
+    table.report_unread();
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -176,7 +176,8 @@ mod tests {
             });
             for change in settings.chain([change.to_owned()]) {
                 let new =
-                    Config::of(&format!("[collectors.{}]\n{change}", collector.name)).collectors;
+                    Config::parse_valid(&format!("[collectors.{}]\n{change}", collector.name))
+                        .collectors;
                 for other in COLLECTORS {
                     let is_other = other.name != collector.name;
                     assert_eq!(new.is_same(&old, other.name), is_other, "{} {change}", other.name);
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn who_has_paths_is_remembered_where_users_have_any() {
-        let remember = |toml: &str| Config::of(toml).collectors.remember();
+        let remember = |toml: &str| Config::parse_valid(toml).collectors.remember();
         assert!(!remember("[collectors.jobs]\nusers = 3"), "it is off");
         assert!(remember("[collectors.rpc_stats]\nusers = 3"));
         assert!(remember("[collectors.jobs]\nenabled = true"), "its QOS");
@@ -206,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_survey_asks_for_the_replies_of_what_is_on() {
-        let replies = |toml: &str| Config::of(toml).collectors.survey_replies();
+        let replies = |toml: &str| Config::parse_valid(toml).collectors.survey_replies();
         assert!(replies("").is_empty());
         let partitions = replies("[collectors.partitions]\nenabled = true");
         assert!(partitions.into_iter().eq([ReplyKind::Nodes, ReplyKind::Jobs]));

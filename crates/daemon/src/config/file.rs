@@ -70,7 +70,7 @@ impl Unreadable {
 
 impl From<Unreadable> for Problems {
     fn from(error: Unreadable) -> Self {
-        Self::of(error.path.display().to_string(), format!("cannot be read: {}", error.source))
+        Self::one(error.path.display().to_string(), format!("cannot be read: {}", error.source))
     }
 }
 

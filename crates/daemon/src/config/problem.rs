@@ -27,7 +27,7 @@ pub(super) struct Problem {
 
 impl Problems {
     /// This one alone.
-    pub(super) fn of(key: impl Into<String>, text: impl Into<String>) -> Self {
+    pub(super) fn one(key: impl Into<String>, text: impl Into<String>) -> Self {
         let mut problems = Self::default();
         problems.add(key, text);
         problems

@@ -172,7 +172,7 @@ fn two_destinations_need_two_names_and_a_single_one_none() {
     }
     let names = |config: Config| config.carbon.into_iter().map(|to| to.name).collect::<Vec<_>>();
     // So a changed address takes the backlog along.
-    assert_eq!(names(Config::of("[[carbon]]\naddress = \"a:2004\"")), ["carbon"]);
+    assert_eq!(names(Config::parse_valid("[[carbon]]\naddress = \"a:2004\"")), ["carbon"]);
     let carbon = vec!["a:2004".to_owned(), "b:2004".to_owned()];
     let flags = Flags { carbon: CarbonFlags { carbon }, ..Flags::default() };
     assert_eq!(names(Config::parse("", &flags).unwrap()), ["carbon", "b:2004"]);

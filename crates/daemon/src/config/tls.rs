@@ -8,7 +8,7 @@ use super::section::Section;
 use super::value::{path, text};
 
 /// TLS to `address`, where the destination has it.
-pub(super) fn read(carbon: &mut Section<'_, '_>, address: Option<&Address>) -> Option<Tls> {
+pub(super) fn read_tls(carbon: &mut Section<'_, '_>, address: Option<&Address>) -> Option<Tls> {
     let (mut tls, mut close_notify, mut server_name) = (false, true, None);
     let [mut ca_file, mut cert_file, mut key_file]: [Option<PathBuf>; 3] = Default::default();
     carbon.set_flag("tls", &mut tls);

@@ -223,7 +223,7 @@ impl World {
             true => Behind::Refuses,
             false => Behind::Silent,
         };
-        self.isolation.pinged(false, Some(behind), timeout, now);
+        self.isolation.note_ping(false, Some(behind), timeout, now);
         if self.nodes {
             self.node_slots.insert(self.now);
         }
@@ -233,7 +233,7 @@ impl World {
         self.answers += u64::from(self.carbon && self.now.is_multiple_of(5));
         let runs = self.now >= self.primary_from;
         let nodes = runs.then_some(self.node_slots.len());
-        match self.isolation.look(nodes, self.carbon.then_some(self.answers), now) {
+        match self.isolation.judge_tick(nodes, self.carbon.then_some(self.answers), now) {
             Verdict::Wait => {}
             Verdict::Confirm => self.provisional = Slots::default(),
             Verdict::Withdraw if self.provisional.is_empty() => {}
@@ -241,14 +241,14 @@ impl World {
                 self.dropped = self.dropped.with(self.provisional);
                 self.queue = self.queue.without(self.provisional);
                 self.provisional = Slots::default();
-                self.isolation.withdrawn(now);
+                self.isolation.note_withdrawal(now);
             }
         }
         if self.carbon {
             self.backlog();
         }
         if !runs {
-            return self.isolation.down();
+            return self.isolation.forget_heard();
         }
         self.collected.insert(self.now);
         if self.carbon {
@@ -291,7 +291,7 @@ impl World {
 
     /// Everything works again, or only the backup stays dead: nothing waits for ever, and nothing
     /// is lost unseen.
-    fn end(mut self, backup: bool) {
+    fn run_to_end(mut self, backup: bool) {
         (self.peer, self.carbon, self.nodes, self.state) = (true, true, true, true);
         if self.backup != backup {
             self.strike(Backup);
@@ -334,7 +334,7 @@ impl World {
 /// Every step, one after the other, `left` times.
 fn branch(world: &World, steps: &[(Fault, u64)], left: u32) -> u64 {
     if left == 0 {
-        [true, false].into_iter().for_each(|backup| world.clone().end(backup));
+        [true, false].into_iter().for_each(|backup| world.clone().run_to_end(backup));
         return u64::from(!world.active_backup.is_empty());
     }
     let after = |(fault, pause): &(Fault, u64)| {
@@ -374,7 +374,7 @@ fn no_long_sequence_of_events_does_either() {
             world.strike(fault);
             world.run(1 + next(2 * TIMEOUT));
         }
-        world.end(round % 2 == 0);
+        world.run_to_end(round % 2 == 0);
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) enum ReaderKind {
 
 impl ReaderKind {
     /// Of a reader with these settings.
-    pub(super) fn of(program: &Path, slurm: &SlurmSettings) -> Self {
+    pub(super) fn for_program(program: &Path, slurm: &SlurmSettings) -> Self {
         if slurm.rest.endpoint.is_some() { Self::Rest } else { Self::named(program) }
     }
 

@@ -210,7 +210,7 @@ impl ReaderSupervisor {
         let located = locate_readers(&self.slurm).await?;
         let mut unfit = Vec::new();
         for program in &located.programs {
-            let kind = ReaderKind::of(program, &self.slurm);
+            let kind = ReaderKind::for_program(program, &self.slurm);
             let arguments = self.arguments(kind);
             let deadline = self.start_deadline;
             match Process::start(self.role, program, &arguments, deadline, kind, &self.logged).await

@@ -28,7 +28,7 @@ impl DutyLimit {
 
     /// The answer or failure took `duration`: the next request may start `duration / max_duty`
     /// after the last one.
-    pub(super) fn answered(&mut self, duration: Duration, max_duty: f64) {
+    pub(super) fn note_duration(&mut self, duration: Duration, max_duty: f64) {
         let Some(asked) = self.asked else { return };
         let period = duration.as_secs_f64() / max_duty.clamp(f64::MIN_POSITIVE, 1.0);
         // At most a year, because a Duration has an end.
@@ -50,7 +50,7 @@ mod tests {
         let mut limit = DutyLimit::default();
         assert!(limit.allows(at(1000)));
         limit.ask(at(1000));
-        limit.answered(at(3), 0.05);
+        limit.note_duration(at(3), 0.05);
         assert!(!limit.allows(at(1059)));
         assert!(limit.allows(at(1060)));
     }
@@ -59,7 +59,7 @@ mod tests {
     fn a_clock_that_was_set_back_does_not_silence_it_for_years() {
         let mut limit = DutyLimit::default();
         limit.ask(at(1_000_000));
-        limit.answered(at(3), 0.05);
+        limit.note_duration(at(3), 0.05);
         assert!(limit.allows(at(5000)));
     }
 
@@ -80,7 +80,7 @@ mod tests {
                 limit.ask(now);
                 let duration = Duration::from_millis(milliseconds);
                 busy += duration;
-                limit.answered(duration, duty);
+                limit.note_duration(duration, duty);
             }
             while !limit.allows(now) {
                 now += at(1);

@@ -62,7 +62,8 @@ async fn every_start_is_in_one_point_whatever_happened_to_the_reply_before() {
     let enabled = enabled.map(|name| format!("[collectors.{name}]\nenabled = true\n")).concat();
     // Partitions need jobs too, at other moments.
     let partitions = "[collectors.partitions]\nenabled = true\ninterval = \"30s\"\n";
-    let config = Config::of(&format!("[slurm]\nreader = \"/nonexistent\"\n{enabled}{partitions}"));
+    let config =
+        Config::parse_valid(&format!("[slurm]\nreader = \"/nonexistent\"\n{enabled}{partitions}"));
     let mut collecting = Collecting::start(30, &config.collectors, |_| None);
     let source = || patient("test surveys", &config.slurm, &ReaderMemory::default());
     let mut survey = Survey::new(source(), false, &config.collectors);
@@ -85,7 +86,7 @@ async fn every_start_is_in_one_point_whatever_happened_to_the_reply_before() {
                 (collecting.survey(Role::Surveys, at_tick), collecting.needs(Role::Surveys));
             let kept = collecting.published_jobs();
             let mut done =
-                survey.begin(START + tick, &due, &needs.unwrap(), kept, Some(1), at(tick));
+                survey.begin_round(START + tick, &due, &needs.unwrap(), kept, Some(1), at(tick));
             while let Some(round) = &survey.round {
                 let kind = *round.left.last().unwrap();
                 let came =
@@ -101,7 +102,7 @@ async fn every_start_is_in_one_point_whatever_happened_to_the_reply_before() {
                     }
                     kind => reading(came, reply(kind, came)),
                 };
-                done = survey.answered(outcome, at(came));
+                done = survey.take_reply(outcome, at(came));
             }
             let mut batch = Batch::new(START + tick);
             collecting.collect_survey(at_tick, &done.unwrap(), "c", &mut batch);

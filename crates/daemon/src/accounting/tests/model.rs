@@ -128,7 +128,7 @@ impl World {
         if daemon.ticket().is_some() {
             self.publish(&mut daemon);
         }
-        daemon.begin(self.now, self.now, true);
+        daemon.begin_round(self.now, self.now, true);
         let mut records: Option<Records> = None;
         let mut is_newest = true;
         while let Some((from, to, known)) = asked(&daemon) {
@@ -141,7 +141,7 @@ impl World {
                 records = Some(kept);
                 2
             };
-            let unproved = daemon.answered(Ok(reading), self.now, keep);
+            let unproved = daemon.take_reply(Ok(reading), self.now, keep);
             assert!(
                 is_proved || !is_newest || records.is_none(),
                 "a round that is not proved counts nothing"

@@ -26,7 +26,7 @@ struct Dbd {
 }
 
 impl Dbd {
-    fn of(ends: &[i64]) -> Self {
+    fn with_ends(ends: &[i64]) -> Self {
         Self { ends: ends.to_vec(), works_since: i64::MIN, range: i64::MAX, asked: 0 }
     }
 
@@ -70,7 +70,7 @@ async fn round(
     mut each: impl FnMut(&Accounting),
 ) -> (Vec<i64>, bool) {
     let mut unproved = Vec::new();
-    daemon.begin(now, now, counts);
+    daemon.begin_round(now, now, counts);
     while let Some((from, to, known)) = asked(daemon) {
         let finished = dbd.answer(from, to, &known);
         // There is no reader behind the request.
@@ -80,7 +80,7 @@ async fn round(
             disk.extend(records);
             2
         };
-        unproved.extend(daemon.answered(Ok(reading), now, keep));
+        unproved.extend(daemon.take_reply(Ok(reading), now, keep));
         each(daemon);
     }
     (unproved, daemon.ticket().is_some() && daemon.commit())
@@ -90,7 +90,7 @@ async fn round(
 async fn after_a_job(disk: &mut Disk) -> (Accounting, Dbd) {
     let mut daemon = accounting(disk, START - 10);
     daemon.commit();
-    let mut dbd = Dbd::of(&[START]);
+    let mut dbd = Dbd::with_ends(&[START]);
     let (unproved, published) = round(&mut daemon, disk, &mut dbd, START + 10, true, |_| {}).await;
     assert_eq!((unproved, published, daemon.due), (vec![], true, Due::Window));
     (daemon, dbd)

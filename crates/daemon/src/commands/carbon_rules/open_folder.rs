@@ -19,7 +19,7 @@ const MOST_LINKS: usize = 40;
 
 /// Where a file is, behind all symbolic links, whether it exists or not.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConfLocation {
     pub(super) folder: File,
     pub(super) name: OsString,
     /// For people.
@@ -37,7 +37,7 @@ fn open_at(folder: impl AsFd, name: impl AsRef<OsStr>, flags: OFlags) -> Result<
     Ok(openat(folder, name.as_ref(), flags | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
-impl Place {
+impl ConfLocation {
     pub(super) fn find(path: &Path) -> Result<Self> {
         let mut rest = names(&std::path::absolute(path)?);
         let root = || open_at(CWD, "/", OFlags::PATH | OFlags::DIRECTORY);
@@ -84,7 +84,7 @@ impl Place {
 
     /// The file as it is. A link that somebody has put there since is refused, and a pipe does not
     /// hang.
-    pub(super) fn read(&self) -> Result<(Metadata, Vec<u8>), Error> {
+    pub(super) fn read_file(&self) -> Result<(Metadata, Vec<u8>), Error> {
         let mut file = open_at(
             &self.folder,
             &self.name,

@@ -9,11 +9,11 @@ use std::os::unix::fs::{MetadataExt, fchown};
 use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 
-use super::open_folder::Place;
+use super::open_folder::ConfLocation;
 
 /// A new text that is on disk next to the file that it will replace. It is removed if it does not.
 pub(super) struct Staged<'a> {
-    place: &'a Place,
+    place: &'a ConfLocation,
     temporary: OsString,
     target: OsString,
 }
@@ -22,7 +22,7 @@ impl<'a> Staged<'a> {
     /// Writes the text for the file of this name in the place's folder, with the owner and the mode
     /// of `like`.
     pub(super) fn new(
-        place: &'a Place,
+        place: &'a ConfLocation,
         target: OsString,
         text: &[u8],
         like: &Metadata,

@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_survey_has_a_rule_with_its_own_interval() {
-        let config = Config::of(
+        let config = Config::parse_valid(
             "interval = \"10s\"\n[collectors.jobs]\ninterval = \"2m\"\n[collectors.nodes]\n\
                 interval = \"2m\"",
         );
@@ -218,7 +218,7 @@ mod tests {
             ("max_age = \"2d\"\n[graphite]\nretentions = \"1d\"", "30s:2d"),
             ("[graphite]\nretentions = \"1d,10s:1y,1h:2y\"", "30s:1y,1h:2y"),
         ] {
-            let text = document(&Config::of(&format!("[queue]\n{queue}\n")));
+            let text = document(&Config::parse_valid(&format!("[queue]\n{queue}\n")));
             let rule = first(&text, "cluster.slurm_sched_stats.gauge-x").unwrap();
             assert!(rule.contains(&format!("retentions = {expected}\n")), "{queue}: {rule}");
         }

@@ -19,7 +19,7 @@ pub(super) async fn check(
     reading: Option<&Reading>,
     report: &mut Report,
 ) -> Option<Finished> {
-    let plan = Plan::of(config);
+    let plan = Plan::from_config(config);
     let asks = config.collectors.survey_replies().contains(&ReplyKind::Slurmdbd);
     if plan.is_none() && !asks {
         return None;
@@ -62,7 +62,7 @@ async fn finished(
     let answer = answer.map_err(|error| {
         CheckLine::wrong(format!("slurmdbd: finished jobs: {error}"), error.advice())
     })?;
-    if answer.visibility.as_ref().is_none_or(|its| its.may_hide("jobs")) {
+    if answer.visibility.as_ref().is_none_or(|seen| seen.may_hide("jobs")) {
         return Err(CheckLine::wrong(
             "finished jobs: PrivateData may hide jobs of other users from this one, so none is \
                 counted",

@@ -101,7 +101,8 @@ mod tests {
     /// As mostly: that is no note, because everybody would get it.
     #[tokio::test]
     async fn a_carbon_on_another_host_has_its_files_there() {
-        let of = |address: &str| Config::of(&format!("[[carbon]]\naddress = \"{address}\""));
+        let of =
+            |address: &str| Config::parse_valid(&format!("[[carbon]]\naddress = \"{address}\""));
         // An address of documentation.
         assert!(matches!(find(&of("192.0.2.1:2004"), None).await, Ok(None)));
         assert!(matches!(find(&of("127.0.0.1:9"), None).await,

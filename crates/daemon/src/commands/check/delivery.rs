@@ -51,7 +51,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
     let error = match passed {
         // Nothing was sent to which it could object.
         Ok(()) if canary.is_none() && speaks_tls(to).await => return plain_to_tls(to),
-        Ok(()) => return read(to, canary),
+        Ok(()) => return check_that_it_reads(to, canary),
         Err(error) => error,
     };
     let unusual = to.protocol.unusual_port(to.address.port);
@@ -90,7 +90,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
 }
 
 /// The line of a Carbon that has read the canary, or would have.
-fn read(to: &Destination, canary: Option<&Batch>) -> CheckLine {
+fn check_that_it_reads(to: &Destination, canary: Option<&Batch>) -> CheckLine {
     let what =
         match canary.and_then(|canary| canary.points().next()).map(|point| point.path().to_owned())
         {

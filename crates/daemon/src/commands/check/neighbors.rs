@@ -57,7 +57,9 @@ mod tests {
         let of = |prefix: &str, conf: &str| {
             format!("prefix = \"{prefix}\"\n[slurm]\nconf = \"{conf}\"\n")
         };
-        let share = |one: &str, other: &str| share_paths(&Config::of(one), &Config::of(other));
+        let share = |one: &str, other: &str| {
+            share_paths(&Config::parse_valid(one), &Config::parse_valid(other))
+        };
         assert!(share("", ""));
         assert!(share(&of("a", "/x"), &of("a", "/y")));
         assert!(share(&of("{cluster}", "/x"), &of("{cluster}", "/x")));

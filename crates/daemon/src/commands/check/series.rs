@@ -69,7 +69,7 @@ async fn count(
     let mut ticks = Ticks::new(config);
     let mut tick = ticks.batch(first.clone())?;
     let mut missing = ticks.survey(&mut tick).await;
-    let plan = Plan::of(config);
+    let plan = Plan::from_config(config);
     if plan.is_some() && finished.is_none() {
         missing.push("no finished jobs".to_owned());
     }
@@ -172,7 +172,7 @@ mod tests {
 
     fn completed(toml: &str, paths: &[&str]) -> BTreeSet<String> {
         let mut paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        complete(&Config::of(toml), &mut paths);
+        complete(&Config::parse_valid(toml), &mut paths);
         paths
     }
 

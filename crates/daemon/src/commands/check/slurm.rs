@@ -211,7 +211,7 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
         None => (conf::USUAL.map(PathBuf::from).to_vec(), String::new()),
     };
     for path in candidates {
-        match read(&path).await {
+        match read_conf(&path).await {
             Ok(conf) => {
                 report.add(CheckLine::good(format!("slurm.conf: {}{how}", path.display())));
                 return Some(conf);
@@ -237,18 +237,18 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
             slurmctld (SLURM_CONF_SERVER, or DNS)",
         conf::USUAL.join(" or ")
     )));
-    Some(SlurmConf::of(Err(String::new())))
+    Some(SlurmConf::from_munge(Err(String::new())))
 }
 
 /// It may be on a file system that hangs.
-async fn read(path: &Path) -> Result<SlurmConf> {
+async fn read_conf(path: &Path) -> Result<SlurmConf> {
     let (path, question) = (path.to_owned(), path.to_string_lossy());
-    let work = move || open_regular_file(&path).map(|_| SlurmConf::of(munge_socket(&path)));
+    let work = move || open_regular_file(&path).map(|_| SlurmConf::from_munge(munge_socket(&path)));
     waiting_threads::ask("a slurm.conf", &question, PATIENCE, work).await?
 }
 
 impl SlurmConf {
-    fn of(munge: std::result::Result<Option<PathBuf>, String>) -> Self {
+    fn from_munge(munge: std::result::Result<Option<PathBuf>, String>) -> Self {
         Self { certain: munge.is_ok(), munge: munge.unwrap_or_else(|_| Some(MUNGE_SOCKET.into())) }
     }
 }

@@ -75,7 +75,7 @@ pub(super) fn lines(
 }
 
 /// What a line about one of Carbon's files begins with, and its text.
-fn read(name: &str, path: &Path) -> (String, std::io::Result<String>) {
+fn read_file(name: &str, path: &Path) -> (String, std::io::Result<String>) {
     (format!("{name} ({})", path.display()), read_text(path))
 }
 
@@ -148,7 +148,7 @@ fn schemas(
     place: &CarbonConf,
     figures: &[Figure],
 ) -> Result<Vec<CheckLine>, CheckLine> {
-    let (title, text) = read(SCHEMAS, &place.schemas);
+    let (title, text) = read_file(SCHEMAS, &place.schemas);
     let wrong =
         |text: &dyn Display, advice: &str| CheckLine::wrong(format!("{title}: {text}"), advice);
     let text = text.map_err(|error| wrong(&error, "May this user read it?"))?;
@@ -254,7 +254,7 @@ fn aggregation(
     figures: &[Figure],
 ) -> Result<Vec<CheckLine>, CheckLine> {
     let path = place.schemas.with_file_name(AGGREGATION);
-    let (title, text) = read(AGGREGATION, &path);
+    let (title, text) = read_file(AGGREGATION, &path);
     let unknown = |error: &dyn Display| CheckLine::unknown(format!("{title}: {error}"));
     let text = match text {
         Err(error) if place.is_carbons && error.kind() == std::io::ErrorKind::NotFound => {
@@ -291,7 +291,7 @@ fn creates(
     place: &CarbonConf,
     series: Option<&Series>,
 ) -> Result<CheckLine, CheckLine> {
-    let (title, text) = read("carbon.conf", &place.schemas.with_file_name("carbon.conf"));
+    let (title, text) = read_file("carbon.conf", &place.schemas.with_file_name("carbon.conf"));
     let caches =
         ini::caches(&text.map_err(|error| CheckLine::unknown(format!("{title}: {error}")))?);
     let limits = caches
@@ -364,7 +364,7 @@ mod tests {
         for (prefix, more) in
             [("cluster", ""), ("standby", ""), ("hpc.{host}", ""), ("hpc.{host}", with_tags)]
         {
-            let config = Config::of(&format!("prefix = {prefix:?}\n{more}"));
+            let config = Config::parse_valid(&format!("prefix = {prefix:?}\n{more}"));
             for Figure { path, rollup, .. } in &figures(&config, None).unwrap() {
                 let rule = rules::first(&rules, path).unwrap();
                 assert!(rule.title != "no rule" && rule.says == Some(*rollup), "{path}");
@@ -407,7 +407,7 @@ mod tests {
             users.clone() + "[[carbon]]\naddress = \"a:2004\"\ntags = true\n",
             users,
         ];
-        alone.chain(several).map(|toml| Config::of(&toml)).collect()
+        alone.chain(several).map(|toml| Config::parse_valid(&toml)).collect()
     }
 
     #[test]
@@ -424,7 +424,7 @@ mod tests {
     fn of_jobs_states_alone_no_figure_is_judged_that_never_comes() {
         let on =
             "[slurm]\nrest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true";
-        let figures = figures(&Config::of(on), None).unwrap();
+        let figures = figures(&Config::parse_valid(on), None).unwrap();
         let jobs: Vec<&str> = figures
             .iter()
             .filter_map(|figure| figure.path.strip_prefix("cluster.slurm_jobs."))

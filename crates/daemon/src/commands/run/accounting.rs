@@ -29,13 +29,14 @@ impl Daemon {
             let (records, started) = (statistics.dbd_agent_queue_size, statistics.jobs_started);
             accounting.note_statistics(records.into(), started.into(), now);
         }
-        accounting.begin(timestamp, now, counts);
+        accounting.begin_round(timestamp, now, counts);
     }
 
     /// slurmdbd has answered, or has not.
-    pub(super) fn accounted(&mut self, outcome: Outcome) {
+    pub(super) fn handle_slurmdbd_reply(&mut self, outcome: Outcome) {
         let Some(accounting) = &mut self.cluster.finished else { return };
-        let unproved = accounting.answered(outcome, unix_now(), |records| self.queue.keep(records));
+        let unproved =
+            accounting.take_reply(outcome, unix_now(), |records| self.queue.keep(records));
         if let (Some(slot), Some(prefix)) = (unproved, self.finished_prefix()) {
             let batch = unproved_batch(slot, &prefix);
             self.note_batch(&batch);

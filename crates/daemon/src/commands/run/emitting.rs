@@ -27,7 +27,7 @@ impl Daemon {
 
     /// Takes the outcome of the statistics' request, and the tick that it is for, if its slot is
     /// not over.
-    pub(super) fn answered(&mut self, tick: Option<i64>, outcome: Outcome) {
+    pub(super) fn publish_answer(&mut self, tick: Option<i64>, outcome: Outcome) {
         let outcome = outcome.and_then(|reading| self.of_this_cluster(reading));
         if outcome.as_ref().is_ok_and(|reading| reading.reply == Some(Reply::Standby)) {
             self.cluster.note_standby();
@@ -40,7 +40,7 @@ impl Daemon {
             Ok(_) => self.health.readings_ok += 1,
             Err(_) => self.health.readings_failed += 1,
         }
-        self.cluster.seen.answered(&outcome, boot_now());
+        self.cluster.seen.note_answer(&outcome, boot_now());
         match (tick, outcome) {
             (Some(timestamp), outcome) => self.emit(
                 timestamp,
@@ -58,7 +58,7 @@ impl Daemon {
     /// A reading, unless it is another cluster's.
     fn of_this_cluster(&mut self, reading: Box<Reading>) -> Outcome {
         match &reading.cluster {
-            Some(new) if !self.know(new) => {
+            Some(new) if !self.accept_cluster_name(new) => {
                 let known = self.cluster.name().unwrap_or_default().to_owned();
                 Err(SourceError::OtherCluster { known, new: new.clone() })
             }
@@ -83,7 +83,7 @@ impl Daemon {
         let surveys = self.cluster.survey_source().and_then(|source| source.status().pid);
         self.health.look_at_memory(self.cluster.statistics.status().pid, surveys);
         let prefix = self.cluster.prefix(&self.config.prefix, &self.host);
-        let is_published = self.note_tick(&outcome);
+        let is_published = self.apply_role(&outcome);
         self.health.follow = self.cluster.follow.as_ref().and_then(|follow| follow.figures);
         let Some(prefix) = prefix else { return };
         let mut batch = mem::take(&mut self.batch);
@@ -125,9 +125,9 @@ impl Daemon {
 
     /// What a tick's outcome says about who is active; whether figures of the cluster are
     /// published.
-    fn note_tick(&mut self, outcome: &TickOutcome) -> bool {
-        self.judge_isolation(outcome);
-        let (is_published, change) = self.cluster.note_tick(outcome, self.config.interval);
+    fn apply_role(&mut self, outcome: &TickOutcome) -> bool {
+        self.confirm_or_withdraw(outcome);
+        let (is_published, change) = self.cluster.note_outcome(outcome, self.config.interval);
         if change.handover {
             info!("the active slurmctld runs on this host now; its figures are published");
             self.remember(i64::MAX);

@@ -23,7 +23,7 @@ fn of_nodes(tables: &RpcTables) -> u64 {
 impl Daemon {
     /// Handles the answer of the controllers before this host's, or its absence. An error if this
     /// host is not a controller.
-    pub(super) fn pinged(&mut self, outcome: Outcome) -> Result<(), Problems> {
+    pub(super) fn handle_ping(&mut self, outcome: Outcome) -> Result<(), Problems> {
         let (ahead, name) = ahead_of(outcome).unzip();
         // A host that was found once is not looked up in vain for good: an address may be away for
         // a moment.
@@ -32,15 +32,15 @@ impl Daemon {
             return Err(self.config.not_a_controller(&ahead.hosts));
         }
         if let Some(name) = name.flatten() {
-            let _ = self.know(&name);
+            let _ = self.accept_cluster_name(&name);
         }
-        let ended = self.cluster.pinged(ahead.filter(|ahead| ahead.own.is_some()));
-        self.end(ended);
+        let ended = self.cluster.take_ping(ahead.filter(|ahead| ahead.own.is_some()));
+        self.publish_ended_tick(ended);
         Ok(())
     }
 
     /// Decides about the figures that were collected while another controller may have been active.
-    pub(super) fn judge_isolation(&mut self, outcome: &TickOutcome) {
+    pub(super) fn confirm_or_withdraw(&mut self, outcome: &TickOutcome) {
         // Without `follow` this host publishes whatever others do.
         let Some(follow) = &mut self.cluster.follow else { return self.queue.confirm() };
         let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
@@ -56,7 +56,7 @@ impl Daemon {
             Verdict::Confirm => self.queue.confirm(),
             Verdict::Withdraw => {
                 let ticks = self.queue.withdraw();
-                if ticks > 0 && follow.was_isolated() {
+                if ticks > 0 && follow.note_withdrawal() {
                     warn!(
                         ticks,
                         "this host was isolated, and another controller may have been active: \

@@ -29,7 +29,7 @@ pub(super) struct Loading {
 
 impl Loading {
     /// Waits until it has been read. Safe to cancel.
-    pub(super) async fn read(&self) -> Read {
+    pub(super) async fn until_read(&self) -> Read {
         or_never(self.job.answer().await.map(std::future::ready)).await
     }
 }
@@ -58,7 +58,7 @@ enum ClusterChange {
 }
 
 impl ReloadPlan {
-    fn of(old: &Config, new: &Config) -> Self {
+    fn compare(old: &Config, new: &Config) -> Self {
         let grid = new.interval != old.interval;
         let stay = new.carbon.iter().filter(|to| old.carbon.contains(to));
         let enabled = new.collectors.enabled().map(|(collector, _)| collector.name);
@@ -118,7 +118,7 @@ impl Daemon {
             }
         };
         self.refused = None;
-        let plan = ReloadPlan::of(&self.config, &config);
+        let plan = ReloadPlan::compare(&self.config, &config);
         if plan.log {
             logging.change(config.log);
         }
@@ -186,8 +186,8 @@ mod tests {
     /// The plan from OLD with this text replaced.
     fn plan(from: &str, to: &str) -> ReloadPlan {
         assert!(OLD.contains(from), "{from}");
-        let with_dir = |text: &str| Config::of(&format!("queue.dir = \"/q\"\n{text}"));
-        ReloadPlan::of(&with_dir(OLD), &with_dir(&OLD.replacen(from, to, 1)))
+        let with_dir = |text: &str| Config::parse_valid(&format!("queue.dir = \"/q\"\n{text}"));
+        ReloadPlan::compare(&with_dir(OLD), &with_dir(&OLD.replacen(from, to, 1)))
     }
 
     fn nothing() -> ReloadPlan {
@@ -214,13 +214,13 @@ mod tests {
     #[test]
     fn another_folder_waits_for_a_restart() {
         let [old, new] =
-            ["/q", "/r"].map(|dir| Config::of(&format!("queue.dir = \"{dir}\"\n{OLD}")));
-        assert_eq!(ReloadPlan::of(&old, &new), ReloadPlan { queue_dir: true, ..nothing() });
+            ["/q", "/r"].map(|dir| Config::parse_valid(&format!("queue.dir = \"{dir}\"\n{OLD}")));
+        assert_eq!(ReloadPlan::compare(&old, &new), ReloadPlan { queue_dir: true, ..nothing() });
     }
 
     #[test]
     fn another_interval_gives_up_the_tick_and_every_collector_starts_again() {
-        let all = Config::of(OLD).collectors;
+        let all = Config::parse_valid(OLD).collectors;
         let all = all.enabled().map(|(collector, _)| collector.name).collect();
         let found = plan("", "interval = \"7s\"\n");
         assert!(found.gives_up_tick());

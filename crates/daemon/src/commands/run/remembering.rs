@@ -99,9 +99,9 @@ impl Daemon {
     }
 
     /// Takes the cluster's name from a reading; `false`: it is another cluster's.
-    pub(super) fn know(&mut self, name: &str) -> bool {
+    pub(super) fn accept_cluster_name(&mut self, name: &str) -> bool {
         let Self { cluster, queue, config, .. } = self;
-        cluster.know(name, config, &|collector| memory(queue, collector, Some(name)))
+        cluster.accept_name(name, config, &|collector| memory(queue, collector, Some(name)))
     }
 
     /// Stores what has changed since the last time, but not twice in a minute. `now`: Unix seconds,

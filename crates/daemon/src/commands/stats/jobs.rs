@@ -70,8 +70,9 @@ fn table(by: By, jobs: &Jobs) -> Table<JobsRow> {
             jobs.partitions.iter().map(|(name, partition)| row(name, &partition.states)).collect()
         }
         By::Reason => {
-            let of =
-                |(name, tally): (&String, &_)| JobsRow::of(name, JobTally::default(), *tally, time);
+            let of = |(name, tally): (&String, &_)| {
+                JobsRow::from_tallies(name, JobTally::default(), *tally, time)
+            };
             jobs.pending_reasons.iter().map(of).collect()
         }
     };
@@ -109,21 +110,21 @@ impl Row for JobsRow {
 
 impl JobsRow {
     fn new(name: &str, states: &JobStates, time: i64) -> Self {
-        Self::of(name, states.running(), states.pending(), time)
+        Self::from_tallies(name, states.running(), states.pending(), time)
     }
 
-    fn of(name: &str, running: JobTally, pending: JobTally, time: i64) -> Self {
+    fn from_tallies(name: &str, running: JobTally, pending: JobTally, time: i64) -> Self {
         Self {
             name: name.to_owned(),
-            running: JobsResources::of(running),
-            pending: JobsResources::of(pending),
+            running: JobsResources::from_tally(running),
+            pending: JobsResources::from_tally(pending),
             oldest_wait: pending.oldest.map(|since| seconds_since(since, time)),
         }
     }
 }
 
 impl JobsResources {
-    fn of(JobTally { jobs, cpus, gpus, memory, .. }: JobTally) -> Self {
+    fn from_tally(JobTally { jobs, cpus, gpus, memory, .. }: JobTally) -> Self {
         Self { jobs, cpus, gpus, memory: memory.saturating_mul(1 << 20) }
     }
 }

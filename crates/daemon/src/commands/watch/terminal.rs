@@ -54,9 +54,9 @@ impl Terminal {
 
     /// How large it is now.
     pub(super) fn size() -> Size {
-        let told = rustix::termios::tcgetwinsize(io::stdout()).ok();
-        let told = told.map(|told| Size { width: told.ws_col.into(), height: told.ws_row.into() });
-        told.filter(|size| size.width > 0 && size.height > 0).unwrap_or(USUAL)
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
+        let size = size.map(|size| Size { width: size.ws_col.into(), height: size.ws_row.into() });
+        size.filter(|size| size.width > 0 && size.height > 0).unwrap_or(USUAL)
     }
 
     /// Draws over what was there.

@@ -16,8 +16,8 @@ fn a_folder_that_is_swapped_after_the_look_up_does_not_lead_the_new_text_elsewhe
     }
     fs::write(at("conf/a.conf"), "old").unwrap();
     symlink(at("conf"), at("link")).unwrap();
-    let place = Place::find(&at("link/a.conf")).unwrap();
-    let (like, old) = place.read().unwrap();
+    let place = ConfLocation::find(&at("link/a.conf")).unwrap();
+    let (like, old) = place.read_file().unwrap();
     assert_eq!(
         (old.as_slice(), &place.path),
         (&b"old"[..], &at("conf/a.conf").canonicalize().unwrap())
@@ -35,7 +35,7 @@ fn a_folder_that_is_swapped_after_the_look_up_does_not_lead_the_new_text_elsewhe
     fs::write(at("victim/secret"), "secret").unwrap();
     fs::remove_file(at("moved/a.conf")).unwrap();
     symlink(at("victim/secret"), at("moved/a.conf")).unwrap();
-    place.read().unwrap_err();
+    place.read_file().unwrap_err();
 }
 
 #[test]
@@ -43,6 +43,6 @@ fn a_pipe_is_refused_and_does_not_hang() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("a.conf");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    let refused = Place::find(&pipe).unwrap().read().unwrap_err();
+    let refused = ConfLocation::find(&pipe).unwrap().read_file().unwrap_err();
     assert_eq!(refused.to_string(), "not a regular file");
 }

@@ -14,7 +14,7 @@ fn quoted(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Every figure of the document, with those that it refers to or lists.
-fn read(document: &str) -> BTreeSet<Figure> {
+fn figures_in(document: &str) -> BTreeSet<Figure> {
     let mut figures: BTreeSet<Figure> = BTreeSet::new();
     let mut section: Vec<(String, String)> = Vec::new();
     let mut below = String::new();
@@ -75,7 +75,7 @@ fn a_person_finds_every_figure_of_every_level() {
                 .map(|leaf| (level.below.to_owned(), leaf.leaf.to_string(), row(&leaf)))
         })
         .collect();
-    let found = read(&document());
+    let found = figures_in(&document());
     assert!(expected.len() > 800, "{}", expected.len());
     let difference: Vec<_> = expected.symmetric_difference(&found).collect();
     assert!(difference.is_empty(), "{difference:#?}");
