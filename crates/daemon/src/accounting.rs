@@ -397,7 +397,8 @@ impl Accounting {
     /// Another host's daemon publishes from now on: the round under way only marks jobs as seen.
     pub(crate) const fn silence_round(&mut self) {
         if let Phase::Reading(work) = &mut self.phase {
-            (work.is_published, work.round.is_silent) = (false, true);
+            work.is_published = false;
+            work.round.is_silent = true;
         }
     }
 

@@ -77,7 +77,8 @@ impl Cluster {
     /// what was counted of finished jobs; and, if `conf` is unchanged, what `follow` knows of the
     /// controllers and of this host's isolation.
     pub(crate) fn replace(&mut self, config: &Config, readers: &ReaderMemory, memory: Memory<'_>) {
-        let (nameless, finished) = (self.seen.entry.nameless, self.finished.take());
+        let nameless = self.seen.entry.nameless;
+        let finished = self.finished.take();
         let before = self.follow.take().filter(|follow| follow.conf == config.slurm.conf);
         *self = Self::start(config, readers, memory);
         self.seen.entry.nameless = nameless;
@@ -167,7 +168,8 @@ impl Cluster {
         let Self { statistics, follow, surveys, finished, tick, .. } = self;
         let waits_until = tick.waits_until();
         let mut surveys = surveys.iter_mut();
-        let (first, second) = (surveys.next().map(survey_reply), surveys.next().map(survey_reply));
+        let first = surveys.next().map(survey_reply);
+        let second = surveys.next().map(survey_reply);
         tokio::select! {
             outcome = statistics.outcome() => ClusterEvent::Answered(outcome),
             () = or_never(waits_until.map(sleep_until)) => ClusterEvent::Waited,

@@ -324,7 +324,8 @@ impl Config {
         set!("log-level", &log.log_level, log_level, self.log.level);
         set!("log-format", &log.log_format, log_format, self.log.format);
         if let Some(conf) = &slurm.slurm_conf {
-            (self.slurm.conf, self.slurm.rest.endpoint) = (Some(conf.clone()), None);
+            self.slurm.conf = Some(conf.clone());
+            self.slurm.rest.endpoint = None;
         }
         set!("rest", &slurm.rest, |text: &str| text.parse().map(Some), self.slurm.rest.endpoint);
         if slurm.rest.is_some() {

@@ -125,7 +125,8 @@ impl Follow {
             Some(ahead) => *known = ahead,
             None => (known.answers, known.behind) = (None, known.behind.map(|_| Behind::Silent)),
         }
-        let (is_answered, behind) = (known.answers.is_some(), known.behind);
+        let is_answered = known.answers.is_some();
+        let behind = known.behind;
         if self.knows_its_host() {
             self.was_found = true;
             self.isolation.note_ping(is_answered, behind, self.state.timeout(), Instant::now());
@@ -207,7 +208,8 @@ impl FollowState {
             }
             TickOutcome::GivenUp => return Change::default(),
         };
-        let (before, known_at) = (mem::replace(&mut self.role, role), self.known_at.replace(now));
+        let before = mem::replace(&mut self.role, role);
+        let known_at = self.known_at.replace(now);
         let was_down = mem::take(&mut self.is_down);
         let Some(reading) = outcome.reading() else { return Change::default() };
         let start = reading.statistics.as_ref().map(|statistics| statistics.req_time_start);
@@ -257,7 +259,8 @@ mod tests {
 
     /// Compares what each outcome changes, so many seconds after the first.
     fn check(outcomes: &[(TickOutcome, u64, Change)]) {
-        let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
+        let mut state = state(None, FollowRole::Unknown);
+        let start = Instant::now();
         for (outcome, after, expected) in outcomes {
             let now = start + Duration::from_secs(*after);
             assert_eq!(

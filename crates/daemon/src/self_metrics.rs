@@ -204,7 +204,8 @@ impl SelfMetrics {
         }
         let daemon = resident("self");
         let of = |pid: Option<u32>| pid.and_then(|pid| resident(&pid.to_string()));
-        let (reader, second_reader) = (of(reader), of(second_reader));
+        let reader = of(reader);
+        let second_reader = of(second_reader);
         self.memory = ResidentMemory { looked: Some(now), daemon, reader, second_reader };
     }
 

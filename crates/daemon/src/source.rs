@@ -214,8 +214,9 @@ impl Source {
     /// The second handle to the same reader.
     pub(crate) fn share(&self) -> Self {
         let (answered, outcomes) = mpsc::channel(1);
-        let (requests, status, task) =
-            (self.requests.clone(), self.status.clone(), Arc::clone(&self.task));
+        let requests = self.requests.clone();
+        let status = self.status.clone();
+        let task = Arc::clone(&self.task);
         Self { requests, answered, outcomes, status, task }
     }
 

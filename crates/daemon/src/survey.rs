@@ -87,7 +87,8 @@ impl Survey {
 
     /// Sets other limits. The round under way and the counters continue.
     pub(crate) const fn limit(&mut self, limits: &Collectors) {
-        (self.max_duty, self.max_threads) = (limits.max_duty, limits.max_threads);
+        self.max_duty = limits.max_duty;
+        self.max_threads = limits.max_threads;
     }
 
     /// Requests the next replies whole, because "unchanged" would not be true of what was read
@@ -161,7 +162,8 @@ impl Survey {
             }
         }
         left.reverse();
-        let (every, replies) = (wanted, SurveyReplies::default());
+        let every = wanted;
+        let replies = SurveyReplies::default();
         self.ask_next(
             SurveyRound {
                 timestamp,
@@ -180,7 +182,8 @@ impl Survey {
     pub(crate) fn take_reply(&mut self, outcome: Outcome, now: Duration) -> Option<RoundResult> {
         let mut round = self.round.take()?;
         let kind = round.left.pop()?;
-        let (max_duty, options) = (self.max_duty, self.needs.options);
+        let max_duty = self.max_duty;
+        let options = self.needs.options;
         let state = self.state(kind);
         state.duty.note_duration(reply_state::cost(&outcome, round.asked_at.elapsed()), max_duty);
         if let Some(reading) = state.take(kind, options, outcome) {
@@ -233,7 +236,8 @@ impl Survey {
     /// Requests the next reply, or ends the round. Controllers alone are no reason to wait with the
     /// others.
     fn ask_next(&mut self, mut round: SurveyRound, now: Duration) -> Option<RoundResult> {
-        let (follows, options) = (self.follows, self.needs.options);
+        let follows = self.follows;
+        let options = self.needs.options;
         while let Some(&kind) = round.left.last() {
             let state = self.state(kind);
             if round.is_over(kind, now) {

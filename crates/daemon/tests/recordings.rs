@@ -37,7 +37,8 @@ fn replayed(file: &Path) -> String {
 #[test]
 fn the_points_of_a_recording_of_each_release_are_the_golden_ones() {
     for release in RELEASES {
-        let (file, golden) = (recording(release), recording(release).with_extension("lines"));
+        let file = recording(release);
+        let golden = recording(release).with_extension("lines");
         let points = replayed(&file);
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             fs::write(&golden, &points).unwrap();

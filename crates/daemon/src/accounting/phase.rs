@@ -65,7 +65,8 @@ impl RoundUnderWay {
         let to = round.moment.saturating_add(AHEAD);
         round.is_silent = !is_published;
         if let Due::Rebuild(until) = due {
-            (round.is_silent, round.until) = (true, Some(until));
+            round.is_silent = true;
+            round.until = Some(until);
         }
         Self { round, from, to, due, oldest: None, is_published, measuring: None }
     }

@@ -45,7 +45,9 @@ impl Plan {
     /// The request for the jobs that ended from `since` to `until`, Unix seconds, both included.
     /// slurmdbd should have rows that ended at `known`.
     pub(crate) fn request(&self, since: i64, until: i64, known: Vec<i64>) -> Request {
-        let (qos, users, steps) = (self.levels.qos > 0, self.levels.users > 0, self.efficiency);
+        let qos = self.levels.qos > 0;
+        let users = self.levels.users > 0;
+        let steps = self.efficiency;
         let options = ReplyOptions { qos, users, steps, ..ReplyOptions::default() };
         Request {
             since: Some(since),

@@ -69,7 +69,9 @@ impl Progress {
     }
 
     fn whole(&mut self) {
-        (self.whole_at, self.is_due, self.is_reported) = (Instant::now(), false, false);
+        self.whole_at = Instant::now();
+        self.is_due = false;
+        self.is_reported = false;
     }
 
     /// For how long rounds have not ended, if that is too long.

@@ -39,7 +39,9 @@ impl Measuring {
     ) -> Self {
         let mut left = round.steps_of(&finished, ledger);
         left.sort_unstable_by_key(|job| job.start);
-        let (requested, lost, lost_all) = (Vec::new(), Vec::new(), Vec::new());
+        let requested = Vec::new();
+        let lost = Vec::new();
+        let lost_all = Vec::new();
         Self { finished, elapsed, left, requested, most: MOST_JOBS, lost, lost_all }
     }
 
@@ -115,8 +117,8 @@ mod tests {
             .collect();
         let jobs = (0..1501).map(job).collect();
         let finished = Finished { jobs, started, ..Finished::default() };
-        let (round, ledger) =
-            (FinishedRound::new(1000, 3600, Levels::default()), FinishedLedger::first("c", 0));
+        let round = FinishedRound::new(1000, 3600, Levels::default());
+        let ledger = FinishedLedger::first("c", 0);
         let mut measuring = Measuring::begin(finished, 5, &round, &ledger);
         let mut asked = Vec::new();
         while let Some(request) = measuring.next(&plan(), 2000) {
@@ -192,8 +194,8 @@ mod tests {
         let jobs = vec![job(1, 800), job(2, 99_000), job(3, 800)];
         let started = vec![(1, (1, 3), 900), (2, (2, 3), 901), (3, (3, 3), 902)];
         let finished = Finished { jobs, started, ..Finished::default() };
-        let (round, ledger) =
-            (FinishedRound::new(1000, 3600, Levels::default()), FinishedLedger::first("c", 0));
+        let round = FinishedRound::new(1000, 3600, Levels::default());
+        let ledger = FinishedLedger::first("c", 0);
         let mut measuring = Measuring::begin(finished, 5, &round, &ledger);
         let mut asked = Vec::new();
         while let Some(request) = measuring.next(&plan(), 2000) {
@@ -209,8 +211,8 @@ mod tests {
         let jobs = (1..=4).map(job).collect();
         let started = (1..=4).map(|id: u64| (id, (u32::try_from(id).unwrap(), 3), 900)).collect();
         let finished = Finished { jobs, started, ..Finished::default() };
-        let (mut round, ledger) =
-            (FinishedRound::new(1000, 3600, Levels::default()), FinishedLedger::first("c", 0));
+        let mut round = FinishedRound::new(1000, 3600, Levels::default());
+        let ledger = FinishedLedger::first("c", 0);
         let mut measuring = Measuring::begin(finished, 5, &round, &ledger);
         let mut requests = 0;
         while let Some(request) = measuring.next(&plan(), 2000) {
@@ -240,8 +242,8 @@ mod tests {
         let jobs = vec![FinishedJob { end: 900, ..job(8) }, job(9)];
         let started = vec![(8, (4, 3), 800), (9, (4, 3), 950)];
         let finished = Finished { jobs, started, ..Finished::default() };
-        let (round, ledger) =
-            (FinishedRound::new(1000, 3600, Levels::default()), FinishedLedger::first("c", 950));
+        let round = FinishedRound::new(1000, 3600, Levels::default());
+        let ledger = FinishedLedger::first("c", 950);
         let mut measuring = Measuring::begin(finished, 5, &round, &ledger);
         let request = measuring.next(&plan(), 2000).unwrap();
         assert_eq!((request.jobs, request.since), (vec![(4, 3)], Some(950)));

@@ -170,7 +170,8 @@ impl Change {
             [self.old.as_deref().unwrap_or_default(), &self.new].map(String::from_utf8_lossy);
         let [mut old, mut new] = [&old, &new].map(|text| text.lines().collect::<Vec<_>>());
         let head = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
-        (old, new) = (old.split_off(head), new.split_off(head));
+        old = old.split_off(head);
+        new = new.split_off(head);
         let tail =
             old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
         let mut text =

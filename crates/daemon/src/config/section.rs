@@ -184,7 +184,8 @@ impl<'p, 't> Section<'p, 't> {
     /// Reports every key that was not read: it does not exist.
     pub(super) fn report_unread(mut self) {
         for (key, _) in std::mem::take(&mut self.table) {
-            let (line, key) = (line_of(self.text, key.span().start), key.get_ref());
+            let line = line_of(self.text, key.span().start);
+            let key = key.get_ref();
             if self.top.iter().any(|top| top == key) {
                 self.problem_at(
                     line,

@@ -9,7 +9,9 @@ use super::value::{path, text};
 
 /// TLS to `address`, where the destination has it.
 pub(super) fn read_tls(carbon: &mut Section<'_, '_>, address: Option<&Address>) -> Option<Tls> {
-    let (mut tls, mut close_notify, mut server_name) = (false, true, None);
+    let mut tls = false;
+    let mut close_notify = true;
+    let mut server_name = None;
     let [mut ca_file, mut cert_file, mut key_file]: [Option<PathBuf>; 3] = Default::default();
     carbon.set_flag("tls", &mut tls);
     carbon.set_some("ca_file", path, &mut ca_file);
@@ -17,7 +19,8 @@ pub(super) fn read_tls(carbon: &mut Section<'_, '_>, address: Option<&Address>) 
     carbon.set_some("key_file", path, &mut key_file);
     carbon.set_some("server_name", text, &mut server_name);
     carbon.set_flag("close_notify", &mut close_notify);
-    let (has_cert, has_key) = (cert_file.is_some(), key_file.is_some());
+    let has_cert = cert_file.is_some();
+    let has_key = key_file.is_some();
     let no_tls = "needs tls = true";
     for (is_wrong, key, text) in [
         (!tls && ca_file.is_some(), "ca_file", no_tls),

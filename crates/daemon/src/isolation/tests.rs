@@ -165,15 +165,20 @@ impl World {
             State => self.state ^= true,
             Cable => {
                 let mended = !(self.peer && self.carbon && self.nodes && self.state);
-                (self.peer, self.carbon, self.nodes, self.state) = (mended, mended, mended, mended);
+                self.peer = mended;
+                self.carbon = mended;
+                self.nodes = mended;
+                self.state = mended;
             }
             Backup => {
                 self.backup ^= true;
-                (self.backup_active, self.heard) = (false, self.now);
+                self.backup_active = false;
+                self.heard = self.now;
             }
             Program => {
                 self.program ^= true;
-                (self.backup_active, self.heard) = (false, self.now);
+                self.backup_active = false;
+                self.heard = self.now;
             }
             Restart => self.isolation = Isolation::default(),
             // It is run on the backup, and ends the primary only if it reaches it.
@@ -191,7 +196,8 @@ impl World {
         if runs && self.state && !self.backup_active && self.now.is_multiple_of(TIMEOUT / 4) {
             self.heartbeat = self.now;
         }
-        let (runs_behind, was_active) = (self.backup && self.program, self.backup_active);
+        let runs_behind = self.backup && self.program;
+        let was_active = self.backup_active;
         if runs && self.now >= self.asserted + TIMEOUT {
             self.asserted = self.now;
             if self.peer && runs_behind {
@@ -292,7 +298,10 @@ impl World {
     /// Everything works again, or only the backup stays dead: nothing waits for ever, and nothing
     /// is lost unseen.
     fn run_to_end(mut self, backup: bool) {
-        (self.peer, self.carbon, self.nodes, self.state) = (true, true, true, true);
+        self.peer = true;
+        self.carbon = true;
+        self.nodes = true;
+        self.state = true;
         if self.backup != backup {
             self.strike(Backup);
         }

@@ -77,7 +77,8 @@ impl ConfWatch {
 
     /// `None` while nothing is known: nobody waits twice for a look that hangs.
     async fn look(&mut self) -> Option<ConfFingerprint> {
-        let (question, paths) = (format!("{:?}", self.paths), Arc::clone(&self.paths));
+        let question = format!("{:?}", self.paths);
+        let paths = Arc::clone(&self.paths);
         let look = move || paths.iter().map(|path| fingerprint(path).ok()).collect();
         let found = waiting_threads::ask(self.owner, &question, PATIENCE, look).await.ok()?;
         self.looked = Some(Instant::now());

@@ -36,16 +36,19 @@ pub(crate) async fn readers(
             .cloned()
             .collect::<Vec<_>>(),
     );
-    let (mut readers, mut is_found) = (Vec::new(), false);
+    let mut readers = Vec::new();
+    let mut is_found = false;
     for program in programs {
         let version = Process::version(&program).await;
         let is_used = !is_found && version.is_some() && candidates.contains(&program);
         is_found |= is_used;
-        let (asks, program) = (asks(&program, version.as_deref()), program.display().to_string());
+        let asks = asks(&program, version.as_deref());
+        let program = program.display().to_string();
         readers.push(InstalledReader { program, asks, is_used });
     }
     let asks = format!("statistics only, slurmctld of Slurm 20.11 to {}", newest());
-    let (program, is_used) = ("native, in this program".to_owned(), is_native && !is_found);
+    let program = "native, in this program".to_owned();
+    let is_used = is_native && !is_found;
     readers.push(InstalledReader { program, asks, is_used });
     if !is_found && !is_native && missing.is_none() {
         let tried = ["each of those above was tried".to_owned()];

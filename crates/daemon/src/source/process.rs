@@ -278,7 +278,8 @@ mod tests {
     #[tokio::test]
     async fn what_the_reader_of_slurmrestd_says_is_not_called_libslurms() {
         let script = ["-c".into(), "echo no such option >&2; exit 64".into()];
-        let (deadline, logged) = (Duration::from_secs(10), LoggedLines::default());
+        let deadline = Duration::from_secs(10);
+        let logged = LoggedLines::default();
         let shell = Path::new("/bin/sh");
         let error = Process::start("a test", shell, &script, deadline, ReaderKind::Rest, &logged)
             .await
@@ -316,7 +317,8 @@ mod tests {
         )
         .unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let (deadline, logged) = (Duration::from_secs(1), LoggedLines::default());
+        let deadline = Duration::from_secs(1);
+        let logged = LoggedLines::default();
         let error =
             Process::start("another test", &script, &[], deadline, ReaderKind::Libslurm, &logged)
                 .await

@@ -157,7 +157,8 @@ pub(super) struct Stderr {
 
 impl Stderr {
     pub(super) fn follow(stderr: Receiver, kind: ReaderKind, logged: LoggedLines) -> Self {
-        let (tail, mut task) = (SaidLines::default(), JoinSet::new());
+        let tail = SaidLines::default();
+        let mut task = JoinSet::new();
         task.spawn(Self::carry(stderr, tail.clone(), kind, logged.clone()));
         Self { kind, tail, logged, task }
     }

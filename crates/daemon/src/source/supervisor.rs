@@ -216,8 +216,9 @@ impl ReaderSupervisor {
             match Process::start(self.role, program, &arguments, deadline, kind, &self.logged).await
             {
                 Ok(reader) => {
-                    let (path, pid, release) =
-                        (program.display(), Some(reader.child.pid), reader.release);
+                    let path = program.display();
+                    let pid = Some(reader.child.pid);
+                    let release = reader.release;
                     let whose = match (kind, release) {
                         (ReaderKind::Rest, _) => "slurmrestd".to_owned(),
                         (_, None) => "an unknown release of Slurm".to_owned(),
@@ -229,7 +230,8 @@ impl ReaderSupervisor {
                     self.memory.restarts.fetch_add(again, Ordering::Relaxed);
                     self.status.send_modify(|status| {
                         status.restarts += again;
-                        (status.pid, status.last) = (pid, Some((kind, release)));
+                        status.pid = pid;
+                        status.last = Some((kind, release));
                     });
                     // Of another libslurm, it is the sign of an upgrade.
                     if self.troubled && last.as_ref() == Some(program) {

@@ -71,7 +71,8 @@ mod tests {
             offset in 0_u32..1000,
         ) {
             // All in ms.
-            let (mut clock, mut now) = (ControllerClock::default(), 0_u32);
+            let mut clock = ControllerClock::default();
+            let mut now = 0_u32;
             for (pause, took, answered) in asked {
                 let there = i64::from(offset + now + pause + took * answered / 100) / 1000;
                 now += pause + took;

@@ -72,7 +72,8 @@ impl ReplyState {
             }
         };
         one_more(&mut self.counters.readings_ok);
-        (self.counters.duration, self.failure) = (Some(reading.elapsed), None);
+        self.counters.duration = Some(reading.elapsed);
+        self.failure = None;
         // Whether slurmctld may hide a part of the reply from the daemon's user.
         let visibility = reading.visibility.as_ref();
         let is_hidden = !kind.row().private.is_empty()

@@ -82,8 +82,8 @@ async fn every_start_is_in_one_point_whatever_happened_to_the_reply_before() {
             // A reader that takes nothing has room for four requests.
             survey.source = source();
             let at_tick = DueCollectors::At(START + tick);
-            let (due, needs) =
-                (collecting.survey(Role::Surveys, at_tick), collecting.needs(Role::Surveys));
+            let due = collecting.survey(Role::Surveys, at_tick);
+            let needs = collecting.needs(Role::Surveys);
             let kept = collecting.published_jobs();
             let mut done =
                 survey.begin_round(START + tick, &due, &needs.unwrap(), kept, Some(1), at(tick));

@@ -181,8 +181,10 @@ mod tests {
     /// However much is logged at one level, the next has room, and what has none is counted.
     #[test]
     fn a_flood_is_bounded_and_leaves_room_for_what_is_worse() {
-        let (mut lines, line) = (Lines::new(), [b'x'; 100]);
-        let (mut pushed, mut before) = (0, 0);
+        let mut lines = Lines::new();
+        let line = [b'x'; 100];
+        let mut pushed = 0;
+        let mut before = 0;
         for level in [Level::TRACE, Level::DEBUG, Level::INFO, Level::WARN, Level::ERROR] {
             for _ in 0..10_000 {
                 lines.push(level, &line);

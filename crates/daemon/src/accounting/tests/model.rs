@@ -57,7 +57,8 @@ impl World {
     fn end_a_job(&mut self, is_told: bool) {
         self.truth += 1;
         let end = self.now - self.random.i64(0..50);
-        let (id, end) = (self.truth, end.max(START));
+        let id = self.truth;
+        let end = end.max(START);
         let submit = end - self.random.i64(0..1000);
         let job = job(id, end, submit);
         if is_told { self.rows.push(job) } else { self.untold.push(job) }

@@ -44,8 +44,8 @@ impl Dbd {
         {
             rows = self.rows(from, to.max(*after));
         }
-        let (nearest, mut since) =
-            (known.iter().copied().filter(|known| *known < from).max(), from);
+        let nearest = known.iter().copied().filter(|known| *known < from).max();
+        let mut since = from;
         while rows.is_empty() && nearest.is_some_and(|nearest| nearest < since) {
             since = (since - HOUR).max(nearest.unwrap());
             rows = self.rows(since, to);
@@ -110,7 +110,8 @@ async fn a_window_that_was_read_in_part_has_no_number_of_rows() {
     let now = START + daemon.plan.window - 10;
     dbd.ends.push(now - 5);
     for (tick, works_since, expected) in [(0, now - HOUR / 2, None), (1, i64::MIN, Some(2))] {
-        (dbd.works_since, daemon.piece) = (works_since, 60);
+        dbd.works_since = works_since;
+        daemon.piece = 60;
         round(&mut daemon, &mut disk, &mut dbd, now + tick, true, |_| {}).await;
         assert_eq!((rows(&daemon), jobs(&daemon)), (expected, 2));
     }
@@ -212,7 +213,8 @@ async fn a_long_time_without_jobs_costs_a_statement_an_hour_once_and_few_afterwa
     assert_eq!(daemon.due, Due::Window);
     assert!((9 * 24..10 * 24).contains(&dbd.asked), "{} statements", dbd.asked);
     for due in [Due::Window, Due::CatchUp] {
-        (dbd.asked, daemon.due) = (0, due);
+        dbd.asked = 0;
+        daemon.due = due;
         round(&mut daemon, &mut disk, &mut dbd, now + AHEAD, true, |_| {}).await;
         assert!(daemon.due == Due::Window && dbd.asked < 10, "{} statements", dbd.asked);
     }

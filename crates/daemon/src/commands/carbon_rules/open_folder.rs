@@ -41,7 +41,9 @@ impl ConfLocation {
     pub(super) fn find(path: &Path) -> Result<Self> {
         let mut rest = names(&std::path::absolute(path)?);
         let root = || open_at(CWD, "/", OFlags::PATH | OFlags::DIRECTORY);
-        let (mut folder, mut so_far, mut links) = (root()?, PathBuf::from("/"), 0);
+        let mut folder = root()?;
+        let mut so_far = PathBuf::from("/");
+        let mut links = 0;
         let host = fstat(&folder)?.st_uid;
         loop {
             let name = rest.pop().context("a folder, not a file")?;
@@ -63,7 +65,8 @@ impl ConfLocation {
                     let target =
                         PathBuf::from(OsString::from_vec(readlinkat(&next, "", [])?.into_bytes()));
                     if target.is_absolute() {
-                        (folder, so_far) = (root()?, PathBuf::from("/"));
+                        folder = root()?;
+                        so_far = PathBuf::from("/");
                     }
                     rest.extend(names(&target));
                 }

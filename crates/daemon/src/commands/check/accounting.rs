@@ -87,7 +87,9 @@ fn ids(config: &Config, plan: Plan, jobs: usize) -> CheckLine {
     let size = |ids: usize| {
         Size::from_bytes(u64::try_from(ids).unwrap_or(u64::MAX).saturating_mul(ID_BYTES))
     };
-    let (needed, most, max_bytes) = (size(ids), size(plan.most_ids), config.queue.limits.max_bytes);
+    let needed = size(ids);
+    let most = size(plan.most_ids);
+    let max_bytes = config.queue.limits.max_bytes;
     let text = format!(
         "slurmdbd: {jobs} jobs ended in the last hour; the numbers of as many in each hour of \
             catch_up take {needed}"

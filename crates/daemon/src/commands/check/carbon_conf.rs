@@ -50,7 +50,8 @@ pub(super) async fn find(
                     is_carbons: true,
                 }));
             }
-            let (folder, port) = (folder.display(), to.address.port);
+            let folder = folder.display();
+            let port = to.address.port;
             let (protocol, other) = match to.protocol {
                 Protocol::Pickle => ("pickle", Protocol::Plaintext),
                 Protocol::Plaintext => ("plaintext", Protocol::Pickle),

@@ -181,7 +181,8 @@ pub(super) fn queue(config: &Config) -> CheckLine {
                 ends",
         );
     };
-    let (name, unit) = (dir.display(), unit(dir, config.file.as_deref()));
+    let name = dir.display();
+    let unit = unit(dir, config.file.as_deref());
     let user = match rustix::process::geteuid().is_root() {
         true => "root (run this check as the daemon's user)",
         false => "this user",

@@ -25,7 +25,8 @@ pub(super) async fn check(
     let (stage, rest, line) = match &outcome {
         Ok(reading) => {
             let cluster = reading.cluster.as_deref().unwrap_or("(unknown)");
-            let (release, took) = (&reading.release, milliseconds(reading.elapsed));
+            let release = &reading.release;
+            let took = milliseconds(reading.elapsed);
             let text =
                 format!("slurmctld: cluster {cluster}, Slurm {release}, answers in {took} ms");
             (Stage::Slurmctld, reading.rest.clone(), CheckLine::good(text))

@@ -234,7 +234,8 @@ fn misfit(config: &Config, rule: &Rule<(u64, u64)>, every: u32) -> Option<(Strin
         );
         Some((what, format!("{above} Or set interval to {step} s.")))
     } else if kept < needed {
-        let (kept, needed) = (in_carbons_words(kept), in_carbons_words(needed));
+        let kept = in_carbons_words(kept);
+        let needed = in_carbons_words(needed);
         Some((
             format!("it keeps its finest points for {kept}, less than queue.{key} ({needed})"),
             format!(

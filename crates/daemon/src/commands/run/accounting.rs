@@ -26,7 +26,8 @@ impl Daemon {
         let now = unix_now();
         accounting.open(&name, now, || self.queue.states(), |records| self.queue.keep(records));
         if let Some(statistics) = statistics {
-            let (records, started) = (statistics.dbd_agent_queue_size, statistics.jobs_started);
+            let records = statistics.dbd_agent_queue_size;
+            let started = statistics.jobs_started;
             accounting.note_statistics(records.into(), started.into(), now);
         }
         accounting.begin_round(timestamp, now, counts);

@@ -103,7 +103,8 @@ impl Daemon {
                 (to.name.clone(), DestinationMetrics { status: sender.status(), now: timestamp })
             })
             .collect();
-        let (queue, replies) = (self.queue.status(), self.cluster.counters());
+        let queue = self.queue.status();
+        let replies = self.cluster.counters();
         self.health.points(&prefix, &self.host, &queue, &destinations, replies, &mut batch);
         self.push(&batch, false);
         // Last, so that it is the newest.

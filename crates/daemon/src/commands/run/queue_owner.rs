@@ -36,7 +36,8 @@ pub(super) async fn check(dir: Option<PathBuf>) -> Result<()> {
 fn look(dir: &Path) -> Result<()> {
     let own = rustix::process::geteuid().as_raw();
     let Ok(folder) = fs::metadata(dir) else { return Ok(()) };
-    let (name, owner) = (dir.display(), user(folder.uid()));
+    let name = dir.display();
+    let owner = user(folder.uid());
     if own == 0 && folder.uid() != 0 {
         bail!(
             "queue.dir {name} belongs to {owner}, and files that root writes there would be closed \

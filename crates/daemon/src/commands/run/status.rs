@@ -31,7 +31,8 @@ impl Daemon {
 
     /// To `status`.
     pub(super) fn status(&self) -> StatusDocument {
-        let (queue, settings) = (self.queue.status(), &self.config.queue);
+        let queue = self.queue.status();
+        let settings = &self.config.queue;
         StatusDocument {
             version: env!("SLURM_GRAPHITE_VERSION").to_owned(),
             pid: std::process::id(),

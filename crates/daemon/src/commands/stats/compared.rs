@@ -92,7 +92,8 @@ fn ranked<K: Copy + Into<u32>>(
     let served = table.iter().filter(|(_, calls)| calls.count > 0);
     let mut rows: Vec<RankedRow> = served
         .map(|(&id, &Calls { time, count })| {
-            let (micros, count) = (derive::exact_f64(time), derive::exact_f64(count));
+            let micros = derive::exact_f64(time);
+            let count = derive::exact_f64(count);
             let per_minute = interval.map_or(0.0, |interval| interval.per_minute(count));
             RankedRow {
                 id: id.into(),

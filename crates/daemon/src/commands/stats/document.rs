@@ -197,7 +197,8 @@ impl SdiagText<'_> {
                 ),
                 None => time.to_string(),
             };
-            let (name, grown) = (type_name(id), growth(&grown.types, id));
+            let name = type_name(id);
+            let grown = growth(&grown.types, id);
             let average = derive::mean(*time, *count).unwrap_or(0);
             self.line(format_args!(
                 "\t{name:<40}({id:>5}) count:{count:<6} ave_time:{average:<6} \
@@ -208,7 +209,8 @@ impl SdiagText<'_> {
         for user in by_count(&tables.users, release, |user| user.count) {
             let RpcUser { id, count, time, .. } = user;
             let name = user_name(user);
-            let (name, grown) = (printable(&name), growth(&grown.users, *id));
+            let name = printable(&name);
+            let grown = growth(&grown.users, *id);
             let average = derive::mean(*time, *count).unwrap_or(0);
             self.line(format_args!(
                 "\t{name:<16}({id:>8}) count:{count:<6} ave_time:{average:<6} \
@@ -231,7 +233,8 @@ impl SdiagText<'_> {
         let longest = if release >= Release::new(25, 11) { 80 } else { usize::MAX };
         for (number, dumped) in (1..).zip(&tables.dumped) {
             let hosts: String = dumped.hostlist.chars().take(longest).collect();
-            let (name, hosts) = (type_name(dumped.id), printable(&hosts));
+            let name = type_name(dumped.id);
+            let hosts = printable(&hosts);
             self.line(format_args!("\t{number:>2}: {name:<36} {hosts}"));
         }
     }
@@ -308,7 +311,8 @@ mod tests {
     fn a_pending_rpc_has_sdiags_columns_and_from_25_11_on_as_much_of_its_hosts() {
         let dumped = vec![DumpedRpcs { id: 6004, hostlist: "n".repeat(100) }];
         let of = |release| {
-            let (pending, dumped) = (Some(Vec::new()), dumped.clone());
+            let pending = Some(Vec::new());
+            let dumped = dumped.clone();
             let text = text(release, tables(RpcTables { pending, dumped, ..RpcTables::default() }));
             text.lines().last().unwrap().to_owned()
         };
@@ -328,7 +332,8 @@ mod tests {
         };
         let counts = [(1, 1), (2, 2), (3, 1), (4, 2), (5, 3)];
         let order = |release| {
-            let (types, users) = (counts.map(kind).to_vec(), counts.map(user).to_vec());
+            let types = counts.map(kind).to_vec();
+            let users = counts.map(user).to_vec();
             let text = text(release, tables(RpcTables { types, users, ..RpcTables::default() }));
             let ids =
                 |line: &str| Some(line.split_once('(')?.1.split_once(')')?.0.trim().to_owned());

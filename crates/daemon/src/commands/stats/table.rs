@@ -97,8 +97,10 @@ impl<R: Row> Table<R> {
 
 /// As squeue prints times: `1-02:03:04`, `02:03:04`, `03:04`.
 pub(super) fn duration(seconds: u64) -> String {
-    let (days, hours, minutes, rest) =
-        (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let days = seconds / 86_400;
+    let hours = seconds / 3600 % 24;
+    let minutes = seconds / 60 % 60;
+    let rest = seconds % 60;
     match (days, hours) {
         (0, 0) => format!("{minutes}:{rest:02}"),
         (0, _) => format!("{hours}:{minutes:02}:{rest:02}"),

@@ -103,7 +103,8 @@ fn last_tick(document: &StatusDocument, judge: Judge) -> (Mark, String) {
 
 fn slurmctld(document: &StatusDocument, judge: Judge) -> (Mark, String) {
     let StatusDocument { slurmctld: entry, started, interval, .. } = document;
-    let (since, started) = (entry.since.unwrap_or(*started), *started);
+    let since = entry.since.unwrap_or(*started);
+    let started = *started;
     // A request may take as long as [slurm] timeout, and until then its outcome is not known.
     let two_ticks = Duration::from_secs(u64::from(*interval).saturating_mul(2));
     let late = entry.last_answer.filter(|&last| judge.age(last) > two_ticks);
@@ -154,7 +155,8 @@ fn destination(to: &DestinationEntry, document: &StatusDocument, judge: Judge) -
         text += &format!(": {error}");
     }
     if let Some(oldest) = to.oldest_unsent {
-        let (ticks, points) = (number(to.ticks_unsent, "tick", "ticks"), to.points_unsent);
+        let ticks = number(to.ticks_unsent, "tick", "ticks");
+        let points = to.points_unsent;
         text += &format!(
             "; {ticks} not sent yet ({points} points), the oldest from {}{why}",
             moment(oldest)
@@ -291,7 +293,8 @@ mod tests {
     }
 
     fn carbon() -> DestinationEntry {
-        let (name, address) = ("a".to_owned(), "a".to_owned());
+        let name = "a".to_owned();
+        let address = "a".to_owned();
         DestinationEntry { name, address, ..DestinationEntry::default() }
     }
 
@@ -318,10 +321,13 @@ mod tests {
                     vec![DestinationEntry { since: 999, waits_since: Some(oldest), ..carbon() }];
             }),
             ("a young daemon", &["last tick", "slurmctld"], |d, started| {
-                (d.started, d.last_tick, d.slurmctld) = (started, None, SlurmctldEntry::default());
+                d.started = started;
+                d.last_tick = None;
+                d.slurmctld = SlurmctldEntry::default();
             }),
             ("a disk that was never there", &["queue"], |d, started| {
-                (d.started, d.queue) = (started, disk(None));
+                d.started = started;
+                d.queue = disk(None);
             }),
             // A daemon that has been up for a week is not failed by a disk that does not answer for
             // a second.
@@ -330,11 +336,13 @@ mod tests {
             // it was said to answer.
             ("a late answer", &["slurmctld"], |d, last| d.slurmctld.last_answer = Some(last)),
             ("a late answer of a standby", &["slurmctld"], |d, last| {
-                (d.slurmctld.last_answer, d.slurmctld.standby) = (Some(last), true);
+                d.slurmctld.last_answer = Some(last);
+                d.slurmctld.standby = true;
             }),
             // A health check must not call it OK that nothing is ever sent.
             ("without the name that the prefix needs", &["slurmctld"], |d, since| {
-                (d.slurmctld.nameless, d.slurmctld.since) = (true, Some(since));
+                d.slurmctld.nameless = true;
+                d.slurmctld.since = Some(since);
             }),
         ];
         for (what, subjects, change) in cases {
@@ -359,7 +367,8 @@ mod tests {
             };
             let mut document =
                 StatusDocument { now: 100_000, last_tick: Some(100_000), ..document() };
-            (document.queue.max_age, document.destinations) = (12 * 3600, vec![to]);
+            document.queue.max_age = 12 * 3600;
+            document.destinations = vec![to];
             let lines = lines(&document, Duration::from_secs(max_age));
             lines.iter().find(|line| line.subject.starts_with('a')).unwrap().mark
         };

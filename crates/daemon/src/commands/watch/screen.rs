@@ -193,7 +193,8 @@ fn summary(
     };
     let main_depth = derive::means(s).schedule_depth.or_else(|| s.schedule_cycle_depth.map(|_| 0));
     let main = interval.map(|interval| interval.main);
-    let (main_max, bf_depth) = (Some(s.schedule_cycle_max), s.bf_last_depth.map(u64::from));
+    let main_max = Some(s.schedule_cycle_max);
+    let bf_depth = s.bf_last_depth.map(u64::from);
     scheduler("main", s.schedule_cycle_last, main_max, main_depth, s.schedule_queue_len, main);
     let backfill = interval.map(|interval| interval.bf);
     scheduler("backfill", s.bf_cycle_last, s.bf_cycle_max, bf_depth, s.bf_queue_len, backfill);

@@ -112,10 +112,8 @@ fn a_block_that_is_there_twice_is_one_again() {
 #[test]
 fn a_damaged_marker_is_refused_with_its_line() {
     let good = put(&ours(), DEBIAN);
-    let (begin, end) = (
-        "# BEGIN slurm-graphite carbon-rules cluster\n",
-        "# END slurm-graphite carbon-rules cluster\n",
-    );
+    let begin = "# BEGIN slurm-graphite carbon-rules cluster\n";
+    let end = "# END slurm-graphite carbon-rules cluster\n";
     assert_eq!(refused(&good.replace(end, "")), BlockError::NoEnd(1));
     assert_eq!(refused(&good.replace(begin, "")), BlockError::NoBegin(5));
     assert_eq!(refused(&good.replace(begin, &begin.repeat(2))), BlockError::NoEnd(1));

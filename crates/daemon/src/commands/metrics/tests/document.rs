@@ -151,7 +151,8 @@ fn total_meaning(leaf: &str) -> String {
 
 /// `text` in lines of at most [`WIDTH`] columns, all but the first with `indent` before them.
 fn wrapped(text: &str, indent: &str) -> String {
-    let (mut lines, mut column) = (String::new(), 0);
+    let mut lines = String::new();
+    let mut column = 0;
     for word in text.split(' ') {
         let length = word.chars().count();
         if column > 0 && column + 1 + length > WIDTH {

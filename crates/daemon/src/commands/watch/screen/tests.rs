@@ -130,11 +130,9 @@ fn the_screen_of_80_by_24_is_what_it_was() {
 #[test]
 fn an_outage_is_said_above_the_last_figures() {
     let (_, now) = two_readings();
-    let (why, advice) = (
-        "slurm_get_statistics: Unable to contact slurm controller (connect failure) (errno 1800), \
-            libslurm: error: nothing",
-        "Is slurmctld running? Try `scontrol ping`.",
-    );
+    let why = "slurm_get_statistics: Unable to contact slurm controller (connect failure) (errno 1800), \
+            libslurm: error: nothing";
+    let advice = "Is slurmctld running? Try `scontrol ping`.";
     let down = View { trouble: Some([why, advice].map(str::to_owned)), silent: 42, ..fine(&now) };
     let lines = drawn(&down, USUAL);
     assert!(lines[1].starts_with("!no reading for 42 s: slurm_get_statistics"), "{lines:#?}");
