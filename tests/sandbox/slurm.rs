@@ -76,15 +76,15 @@ impl Slurm {
 
     /// Writes the configuration but starts nothing.
     pub fn new(folder: &Folder) -> Result<Self> {
-        Self::of(folder, Root::wanted())
+        Self::in_root(folder, Root::wanted())
     }
 
     /// The same with the Slurm in the Debian at `root`.
     pub fn in_chroot(folder: &Folder, root: &Path) -> Result<Self> {
-        Self::of(folder, Root::Chroot(root.to_owned()))
+        Self::in_root(folder, Root::Chroot(root.to_owned()))
     }
 
-    fn of(folder: &Folder, root: Root) -> Result<Self> {
+    fn in_root(folder: &Folder, root: Root) -> Result<Self> {
         // A test may make a range of slurmctld's port and the next three.
         let (slurmctld_port, slurmd_port) = (free_ports(4)?, free_port()?);
         let path = folder.path();
