@@ -126,7 +126,7 @@ fn expected_starts_are_squeues_also_of_jobs_called_unchanged_and_a_begin_that_a_
     let folder = Folder::new().unwrap();
     let slurm =
         busy(&folder, "PartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n").unwrap();
-    let mut reader = Reader::of(&slurm).unwrap();
+    let mut reader = Reader::start_for(&slurm).unwrap();
     a_plan_is_seen_although_slurmctld_calls_the_jobs_unchanged(&slurm, &mut reader);
     fill(&slurm).unwrap();
     let (rows, jobs) =

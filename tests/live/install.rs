@@ -127,7 +127,7 @@ fn manual_pages_render_without_a_warning() {
     let pages = manual(&folder).unwrap();
     let render = |page: &Path| {
         let args = ["--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", &page.display().to_string()];
-        let man = Invocation::of(&folder, &find_program("man").unwrap(), &args).unwrap();
+        let man = Invocation::of_program(&folder, &find_program("man").unwrap(), &args).unwrap();
         man.env("MANWIDTH", "80").env("MANROFFSEQ", "").finish().unwrap()
     };
     for page in ["slurm-graphite.1", "slurm-graphite.toml.5"] {
@@ -152,8 +152,10 @@ fn bash_completes_commands_and_their_options() {
              \"$2\" slurm-graphite {last} slurm-graphite; echo ${{COMPREPLY[@]}}"
         );
         let bash = find_program("bash").unwrap();
-        let finished =
-            Invocation::of(&folder, &bash, &["--norc", "-c", &script]).unwrap().finish().unwrap();
+        let finished = Invocation::of_program(&folder, &bash, &["--norc", "-c", &script])
+            .unwrap()
+            .finish()
+            .unwrap();
         assert_eq!(finished.stderr, "");
         finished.stdout.trim().to_owned()
     };

@@ -40,7 +40,8 @@ fn with_readers_for_other_libraries_alone_it_says_which_package_is_missing() {
     sandbox::copy_program(&built.join("slurm-graphite"), &program).unwrap();
     let run = || {
         let conf = "--slurm-conf=/dev/null";
-        let run = Invocation::of(&folder, &program, &["once", conf]).unwrap().finish().unwrap();
+        let run =
+            Invocation::of_program(&folder, &program, &["once", conf]).unwrap().finish().unwrap();
         assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""));
         run.stderr
     };
@@ -93,7 +94,7 @@ fn a_reader_with_the_library_of_another_release_under_its_own_name_refuses() {
         let reader = format!("/usr/libexec/slurm-graphite/{READER}-{older}");
         let (root, conf) = (root.display().to_string(), format!("{path}/slurm.conf"));
         let args = [enter, &root, &path, "--", &reader, "--conf", &conf];
-        let run = Invocation::of(&folder, &find_program("sh").unwrap(), &args).unwrap();
+        let run = Invocation::of_program(&folder, &find_program("sh").unwrap(), &args).unwrap();
         let run = run.env("LD_LIBRARY_PATH", &path).finish().unwrap();
         assert_ne!(run.code, Some(0));
         assert_eq!(run.stdout, "", "it must not even say hello");
@@ -122,7 +123,8 @@ fn host_library() -> u32 {
     let reader = |soname: &u32| {
         let folder = Folder::new().unwrap();
         let reader = releases().join("readers").join(format!("{READER}-{soname}"));
-        Invocation::of(&folder, &reader, &["--version"]).unwrap().finish().unwrap().code == Some(0)
+        Invocation::of_program(&folder, &reader, &["--version"]).unwrap().finish().unwrap().code
+            == Some(0)
     };
     ROOTS.iter().map(|(_, soname)| *soname).find(reader).unwrap()
 }

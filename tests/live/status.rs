@@ -464,7 +464,10 @@ fn every_user_of_the_host_may_ask_and_the_socket_s_mode_says_so() {
 fn limit(folder: &Folder, daemon: &mut Process, what: &str, most: usize) {
     let pid = daemon.pid().unwrap().to_string();
     let args = ["--pid", &pid, &format!("--{what}={most}:")];
-    Invocation::of(folder, &find_program("prlimit").unwrap(), &args).unwrap().succeed().unwrap();
+    Invocation::of_program(folder, &find_program("prlimit").unwrap(), &args)
+        .unwrap()
+        .succeed()
+        .unwrap();
 }
 
 /// SIGXFSZ ended it.

@@ -287,7 +287,10 @@ fn a_memory_whose_disk_hangs_costs_no_tick() {
     fs::create_dir(&queue).unwrap();
     let memory = queue.join("queue-00000000000000000001.log");
     let mkfifo = find_program("mkfifo").unwrap();
-    Invocation::of(&folder, &mkfifo, &[&memory.display().to_string()]).unwrap().finish().unwrap();
+    Invocation::of_program(&folder, &mkfifo, &[&memory.display().to_string()])
+        .unwrap()
+        .finish()
+        .unwrap();
     let more =
         format!("[queue]\ndir = \"{}\"\n[collectors.rpc_stats]\nusers = 3\n", queue.display());
     let reader = Imitation::good(&folder).unwrap();

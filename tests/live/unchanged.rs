@@ -132,7 +132,7 @@ fn what_slurmctld_calls_unchanged_is_what_it_would_send() {
     let more =
         "Licenses=foo:10,bar:4\nPartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n";
     let slurm = Slurm::start_with(&folder, more).unwrap();
-    let mut reader = Reader::of(&slurm).unwrap();
+    let mut reader = Reader::start_for(&slurm).unwrap();
     let rows = REPLIES.iter().filter(|row| row.unchanged && row.role == Role::Surveys);
     let mut all: Vec<Kept> =
         rows.map(|row| Kept { kind: row.kind, reply: None, compared: 0, changed: 0 }).collect();

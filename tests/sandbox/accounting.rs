@@ -127,7 +127,7 @@ pub(crate) fn slurmdbd(folder: &Folder, slurm: &Slurm, port: u16, conf: &str) ->
     let user = slurm.run("id", &["-un"])?;
     write_slurmdbd_conf(folder.path(), port, &format!("SlurmUser={user}{conf}"))?;
     let answers = slurm.question(["sacctmgr", "-n", "show", "cluster"].map(str::to_owned).to_vec());
-    Ok(Process::of(folder, "slurmdbd", slurm.words("slurmdbd")?)
+    Ok(Process::with_words(folder, "slurmdbd", slurm.words("slurmdbd")?)
         .args(["-D"])
         .env("SLURM_CONF", slurm.conf())
         .env("MYSQL_UNIX_PORT", socket(folder.path()))
@@ -172,7 +172,8 @@ pub(crate) fn mariadbd(folder: &Folder) -> Result<Process> {
         "--innodb-flush-log-at-trx-commit=2".to_owned(),
     ];
     let mut mariadbd =
-        Process::of(folder, "mariadbd", Root::Here.start(folder.path(), "mariadbd")?).args(args);
+        Process::with_words(folder, "mariadbd", Root::Here.start(folder.path(), "mariadbd")?)
+            .args(args);
     if let Some(user) = user {
         mariadbd = mariadbd.args([user]);
     }

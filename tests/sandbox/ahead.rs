@@ -24,7 +24,7 @@ impl Ahead {
         fs::write(&file, "0\n")?;
         let args =
             ["-shared", "-fPIC", "-O2", "-pthread", "-o", &library.display().to_string(), &source];
-        Invocation::of(folder, &find_program("cc")?, &args)?.succeed()?;
+        Invocation::of_program(folder, &find_program("cc")?, &args)?.succeed()?;
         Ok(Self { library, file })
     }
 

@@ -43,7 +43,7 @@ pub fn printed(folder: &Folder, args: &[&str]) -> Result<String> {
 impl Invocation {
     /// `slurm-graphite` with these arguments.
     pub fn new(folder: &Folder, args: &[&str]) -> Result<Self> {
-        Self::of(folder, &slurm_graphite()?, args)
+        Self::of_program(folder, &slurm_graphite()?, args)
     }
 
     /// The same as another user, which only root can do. Where it was built, others may have no
@@ -59,7 +59,11 @@ impl Invocation {
         let program = folder.path().join("slurm-graphite").display().to_string();
         let [setpriv, flags @ ..] = as_user(user);
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        Self::of(folder, &find_program(&setpriv)?, &[&flags[..], &[&program], args].concat())
+        Self::of_program(
+            folder,
+            &find_program(&setpriv)?,
+            &[&flags[..], &[&program], args].concat(),
+        )
     }
 
     /// The same as a user who is not root.
@@ -68,7 +72,7 @@ impl Invocation {
     }
 
     /// Any program with these arguments.
-    pub fn of(folder: &Folder, program: &Path, args: &[&str]) -> Result<Self> {
+    pub fn of_program(folder: &Folder, program: &Path, args: &[&str]) -> Result<Self> {
         let mut command = limited(folder.path())?;
         command.arg(program).args(args).stdin(Stdio::null());
         Ok(Self(command))

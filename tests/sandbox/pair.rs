@@ -99,7 +99,7 @@ impl Pair {
             format!("umount -l {state}")
         };
         let args = ["-m", "-t", &pid, "--", "sh", "-ec", &command];
-        Invocation::of(folder, &find_program("nsenter")?, &args)?.succeed().map(drop)
+        Invocation::of_program(folder, &find_program("nsenter")?, &args)?.succeed().map(drop)
     }
 }
 
@@ -107,7 +107,7 @@ impl Pair {
 pub fn has_own_names(folder: &Folder) -> Result<bool> {
     let unshare = find_program("unshare")?;
     let allowed = [OWN_NAME, &["true"]].concat();
-    Ok(is_root() || Invocation::of(folder, &unshare, &allowed)?.finish()?.code == Some(0))
+    Ok(is_root() || Invocation::of_program(folder, &unshare, &allowed)?.finish()?.code == Some(0))
 }
 
 /// A program on the host of a controller; `log` names its log.

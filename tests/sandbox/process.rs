@@ -58,7 +58,7 @@ impl Process {
     }
 
     /// The same from the words of a command line; the first is the program.
-    pub(crate) fn of(folder: &Folder, name: &str, words: Vec<OsString>) -> Self {
+    pub(crate) fn with_words(folder: &Folder, name: &str, words: Vec<OsString>) -> Self {
         let mut words = words.into_iter();
         Self::new(folder, name, words.next().unwrap_or_default().into()).args(words)
     }
@@ -134,12 +134,12 @@ impl Process {
     /// Ends it with SIGTERM.
     /// If it does not end within [`wait::LIMIT`], it is killed, which is an error.
     pub fn stop(&mut self) -> Result<Ended> {
-        self.end(Signal::TERM)
+        self.end_by_signal(Signal::TERM)
     }
 
     /// Ends it with SIGKILL, frozen or not.
     pub fn kill(&mut self) -> Result<Ended> {
-        self.end(Signal::KILL)
+        self.end_by_signal(Signal::KILL)
     }
 
     /// Freezes it (SIGSTOP).
@@ -201,7 +201,7 @@ impl Process {
         .with_context(|| self.log_end())
     }
 
-    fn end(&mut self, signal: Signal) -> Result<Ended> {
+    fn end_by_signal(&mut self, signal: Signal) -> Result<Ended> {
         let start = Instant::now();
         self.signal(signal)?;
         let ended = self.wait(wait::LIMIT);

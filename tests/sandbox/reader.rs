@@ -28,7 +28,7 @@ impl Reader {
     }
 
     /// Starts libslurm's for this cluster.
-    pub fn of(slurm: &Slurm) -> Result<Self> {
+    pub fn start_for(slurm: &Slurm) -> Result<Self> {
         let mut command = slurm.reader(None)?;
         command.arg("--conf").arg(slurm.conf());
         Self::start(command)

@@ -106,14 +106,15 @@ impl Slurm {
         }
 
         let asked = client.clone();
-        let slurmctld = Process::of(folder, "slurmctld", client.root.start(path, "slurmctld")?)
-            .args(["-D", "-f"])
-            .args([&conf])
-            .env("SLURM_CONF", &conf)
-            // A client that finds the port closed retries for 10 s, so the port is checked first.
-            .ready(move || {
-                proc::listening(slurmctld_port) && asked.run("scontrol", &["ping"]).is_ok()
-            });
+        let slurmctld =
+            Process::with_words(folder, "slurmctld", client.root.start(path, "slurmctld")?)
+                .args(["-D", "-f"])
+                .args([&conf])
+                .env("SLURM_CONF", &conf)
+                // A client that finds the port closed retries for 10 s, so the port is checked first.
+                .ready(move || {
+                    proc::listening(slurmctld_port) && asked.run("scontrol", &["ping"]).is_ok()
+                });
         let asked = client.clone();
         let slurmd = client
             .slurmd(folder, "slurmd", "localhost")?
@@ -195,7 +196,8 @@ impl Slurm {
         let root = Root::Chroot(root.to_owned());
         let words = root.start(path, "slurmctld")?;
         let client = Client { folder: path.to_owned(), conf: conf.clone(), root };
-        let slurmctld = Process::of(folder, "other", words).args(["-D", "-f"]).args([&conf]);
+        let slurmctld =
+            Process::with_words(folder, "other", words).args(["-D", "-f"]).args([&conf]);
         Ok(slurmctld
             .env("SLURM_CONF", &conf)
             .ready(move || client.run("scontrol", &["ping"]).is_ok()))
@@ -303,7 +305,7 @@ impl Client {
     /// A node's slurmd, not started yet.
     fn slurmd(&self, folder: &Folder, name: &str, node: &str) -> Result<Process> {
         fs::create_dir_all(self.folder.join("spool").join(node))?;
-        let slurmd = Process::of(folder, name, self.root.start(&self.folder, "slurmd")?);
+        let slurmd = Process::with_words(folder, name, self.root.start(&self.folder, "slurmd")?);
         Ok(slurmd.args(["-D", "-N", node, "-f"]).args([&self.conf]).env("SLURM_CONF", &self.conf))
     }
 }
@@ -335,7 +337,7 @@ fn munged(folder: &Folder, root: &Root, name: &str) -> Result<Process> {
         ("seed-file", "seed"),
     ];
     let args = files.map(|(flag, file)| format!("--{flag}={}", path.join(file).display()));
-    Ok(Process::of(folder, &format!("{name}d"), root.start(folder.path(), "munged")?)
+    Ok(Process::with_words(folder, &format!("{name}d"), root.start(folder.path(), "munged")?)
         // --force: after a SIGKILL the old socket is still there.
         .args(["--foreground".to_owned(), "--force".to_owned()])
         .args(args)

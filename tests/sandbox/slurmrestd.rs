@@ -113,7 +113,7 @@ impl Slurmrestd {
             }
             Way::Token => ("slurmrestd", format!("http://127.0.0.1:{port}"), "rest_auth/jwt"),
         };
-        let process = Process::of(folder, name, words)
+        let process = Process::with_words(folder, name, words)
             .args(plugins.iter().copied())
             .args(["-a", how, url.trim_start_matches("http://")])
             .env("SLURM_CONF", slurm.conf())

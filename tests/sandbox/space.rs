@@ -86,7 +86,7 @@ impl Space {
     pub fn run(&self, folder: &Folder, command: &str) -> Result<()> {
         let args = self.words(command);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        Invocation::of(folder, &find_program("nsenter")?, &args)?.succeed().map(drop)
+        Invocation::of_program(folder, &find_program("nsenter")?, &args)?.succeed().map(drop)
     }
 
     /// The arguments of nsenter(1) for a shell command in all of the namespaces.
@@ -119,7 +119,8 @@ impl Space {
 }
 
 fn is_allowed(folder: &Folder, flags: &str, probe: &str) -> Result<bool> {
-    let finished = Invocation::of(folder, &find_program("unshare")?, &[flags, "sh", "-ec", probe])?
-        .finish()?;
+    let finished =
+        Invocation::of_program(folder, &find_program("unshare")?, &[flags, "sh", "-ec", probe])?
+            .finish()?;
     Ok(finished.code == Some(0))
 }

@@ -124,5 +124,5 @@ fn openssl(folder: &Folder, args: &[&str], files: &[(&str, &Path)]) -> Result<()
         .flat_map(|(flag, path)| [(*flag).to_owned(), path.display().to_string()])
         .collect();
     let args: Vec<&str> = args.iter().copied().chain(files.iter().map(String::as_str)).collect();
-    Invocation::of(folder, &find_program("openssl")?, &args)?.succeed().map(drop)
+    Invocation::of_program(folder, &find_program("openssl")?, &args)?.succeed().map(drop)
 }

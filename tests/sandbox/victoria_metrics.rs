@@ -26,11 +26,16 @@ type PointsBySecond = BTreeMap<u64, f64>;
 impl VictoriaMetrics {
     /// Starts Debian's VictoriaMetrics without waiting for it.
     pub fn spawn(folder: &Folder, name: &str) -> Result<Self> {
-        Self::of(folder, name, &find_program("victoria-metrics")?, &[])
+        Self::start_program(folder, name, &find_program("victoria-metrics")?, &[])
     }
 
     /// The same with this program and additional flags.
-    pub fn of(folder: &Folder, name: &str, program: &Path, more: &[&str]) -> Result<Self> {
+    pub fn start_program(
+        folder: &Folder,
+        name: &str,
+        program: &Path,
+        more: &[&str],
+    ) -> Result<Self> {
         let (line_port, http_port) = (free_port()?, free_port()?);
         let data = folder.path().join(name);
         let mut process = Process::new(folder, name, program.to_owned())

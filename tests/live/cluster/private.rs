@@ -104,7 +104,7 @@ fn what_is_hidden_is_known_to_be_is_not_requested_and_slurmctld_logs_no_violatio
 pub(super) fn private_data_that_is_set_while_a_reader_runs_is_known_at_its_next_survey(
     slurm: &Slurm,
 ) {
-    let mut reader = Reader::of(slurm).unwrap();
+    let mut reader = Reader::start_for(slurm).unwrap();
     let request = Request::new(ReplyKind::Jobs, ReplyOptions::default());
     let mut private = || reader.reading(&request).unwrap().visibility.unwrap().private;
     assert_eq!(private(), [""; 0]);

@@ -50,7 +50,7 @@ fn sections(folder: &Folder, file: &Path) -> Vec<String> {
                   sorted(c.items(s)))";
     let python = find_program("python3").unwrap();
     let args = ["-c", script, &file.display().to_string()];
-    Invocation::of(folder, &python, &args)
+    Invocation::of_program(folder, &python, &args)
         .unwrap()
         .succeed()
         .unwrap()
@@ -64,7 +64,7 @@ fn sections(folder: &Folder, file: &Path) -> Vec<String> {
 fn header(folder: &Folder, carbon: &Carbon, path: &str) -> String {
     let tool = find_program("whisper-info").unwrap();
     let file = carbon.file(path).display().to_string();
-    let said = Invocation::of(folder, &tool, &[&file]).unwrap().succeed().unwrap();
+    let said = Invocation::of_program(folder, &tool, &[&file]).unwrap().succeed().unwrap();
     let of = |key: &&str| {
         said.lines()
             .filter_map(|line| line.strip_prefix(&format!("{key}: ")))
@@ -248,7 +248,7 @@ fn root_does_not_write_where_another_user_may_rename_what_is_on_the_way() {
     fs::create_dir(&shared).unwrap();
     let (link, linked_site) = (shared.join("link"), shared.join("site"));
     symlink(&own, &link).unwrap();
-    Invocation::of(&folder, Path::new("cp"), &["-r", &text(&own), &text(&shared)])
+    Invocation::of_program(&folder, Path::new("cp"), &["-r", &text(&own), &text(&shared)])
         .unwrap()
         .succeed()
         .unwrap();
@@ -258,7 +258,7 @@ fn root_does_not_write_where_another_user_may_rename_what_is_on_the_way() {
         let args = [&[&program, "carbon-rules", "--write", &site], more].concat();
         let args =
             [if is_root() { &[][..] } else { &["unshare", "--map-root-user"] }, &args].concat();
-        Invocation::of(&folder, Path::new("env"), &args).unwrap().finish().unwrap()
+        Invocation::of_program(&folder, Path::new("env"), &args).unwrap().finish().unwrap()
     };
     let set = |path: &Path, mode: u32, user: u32| {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -330,7 +330,7 @@ fn a_disk_that_is_full_leaves_every_file_as_it_was() {
     );
     let unshare = find_program("unshare").unwrap();
     let args = ["--map-root-user", "--mount", "sh", "-c", &script];
-    let said = Invocation::of(&folder, &unshare, &args).unwrap().finish().unwrap();
+    let said = Invocation::of_program(&folder, &unshare, &args).unwrap().finish().unwrap();
     assert_eq!(said.stdout, "exit 1\ncarbon.conf\nstorage-schemas.conf\nsame\n", "{}", said.stderr);
     assert!(said.stderr.contains("No space left on device"), "{}", said.stderr);
 }

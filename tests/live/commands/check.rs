@@ -90,7 +90,7 @@ fn two_files_of_one_host_with_one_prefix_are_found() {
     folder.write("beta.toml", "prefix = 3").unwrap();
     // A pipe to which nobody writes must not prevent it either.
     let pipe = folder.path().join("pipe.toml").display().to_string();
-    Invocation::of(&folder, Path::new("mkfifo"), &[&pipe]).unwrap().succeed().unwrap();
+    Invocation::of_program(&folder, Path::new("mkfifo"), &[&pipe]).unwrap().succeed().unwrap();
     let broken = check(&alpha);
     assert!(
         broken.code == Some(0) && broken.stdout.contains("is not compared"),
@@ -140,7 +140,7 @@ fn what_a_check_without_connection_can_know_is_a_note() {
 fn a_pipe_in_the_place_of_a_file_hangs_no_check() {
     let folder = Folder::new().unwrap();
     let pipe = folder.path().join("pipe").display().to_string();
-    Invocation::of(&folder, Path::new("mkfifo"), &[&pipe]).unwrap().succeed().unwrap();
+    Invocation::of_program(&folder, Path::new("mkfifo"), &[&pipe]).unwrap().succeed().unwrap();
     let carbon = "[[carbon]]\naddress = \"192.0.2.1:2004\"\nconnect_timeout = \"100ms\"\n";
     let tls = format!("{carbon}tls = true\n");
     for (text, wrong) in [

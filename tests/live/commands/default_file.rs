@@ -55,8 +55,10 @@ fn below_another_prefix_it_is_in_the_etc_of_that_prefix() {
     fs::remove_file(&program).unwrap();
     sandbox::copy_program(&slurm_graphite().unwrap(), program.as_ref()).unwrap();
     let words = ["-u", "SLURM_GRAPHITE_CONFIG", &program, "check"];
-    let check =
-        Invocation::of(&folder, &find_program("env").unwrap(), &words).unwrap().finish().unwrap();
+    let check = Invocation::of_program(&folder, &find_program("env").unwrap(), &words)
+        .unwrap()
+        .finish()
+        .unwrap();
     assert_eq!(check.stdout, format!("✓ configuration: {file}\n"));
 }
 

@@ -262,7 +262,7 @@ fn the_rules_of_a_carbon_on_this_host_are_found_by_its_port_its_series_counted_a
     let by_port = || {
         let unshare = find_program("unshare").unwrap();
         let args = ["--map-root-user", "--mount", "sh", "-c", &script];
-        Invocation::of(&sandbox.folder, &unshare, &args).unwrap().finish().unwrap()
+        Invocation::of_program(&sandbox.folder, &unshare, &args).unwrap().finish().unwrap()
     };
     // Each type of RPC that slurmctld has seen makes more series, and the check's own are among
     // them.

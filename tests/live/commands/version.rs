@@ -38,7 +38,8 @@ fn the_reader_that_is_used_is_the_newest_that_this_host_can_load_and_not_the_new
         ("[slurm]\nreader = \"native\"\n", "native"),
     ] {
         folder.write("default.toml", configuration).unwrap();
-        let said = Invocation::of(&folder, &program, &["--version"]).unwrap().finish().unwrap();
+        let said =
+            Invocation::of_program(&folder, &program, &["--version"]).unwrap().finish().unwrap();
         assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
         let found = readers(&said.stdout);
         for (name, asks) in [
@@ -91,7 +92,10 @@ fn the_long_form_has_the_commit_and_the_short_one_is_one_line_that_starts_no_rea
     // A checkout has a commit; a tree without git does not.
     let top = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let git = sandbox::find_program("git").map(|git| {
-        Invocation::of(&folder, &git, &["-C", top, "rev-parse", "HEAD"]).unwrap().finish().unwrap()
+        Invocation::of_program(&folder, &git, &["-C", top, "rev-parse", "HEAD"])
+            .unwrap()
+            .finish()
+            .unwrap()
     });
     if git.is_ok_and(|git| git.code == Some(0)) {
         let commit =

@@ -159,7 +159,10 @@ fn into_a_pipe(folder: &Folder, slurm: &mut Slurm) {
         (slurm.conf().display().to_string(), slurm_graphite().unwrap().display().to_string());
     let piped_into = |sed: &str| {
         let text = format!("'{graphite}' stats --watch 1 --slurm-conf '{conf}' | sed '{sed}'");
-        Invocation::of(folder, "/bin/sh".as_ref(), &["-c", &text]).unwrap().finish().unwrap()
+        Invocation::of_program(folder, "/bin/sh".as_ref(), &["-c", &text])
+            .unwrap()
+            .finish()
+            .unwrap()
     };
     let run = piped_into("/On the right/,/by user/!d; /by user/q");
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");

@@ -57,8 +57,11 @@ fn parts(package: &str) -> Vec<(String, String)> {
         "normal",
     ];
     let form = ["--prefix", "none", "--format", "{p}\t{l}", "--no-dedupe"];
-    let cargo =
-        Invocation::of(&folder, &find_program("cargo").unwrap(), &[&args[..], &form].concat());
+    let cargo = Invocation::of_program(
+        &folder,
+        &find_program("cargo").unwrap(),
+        &[&args[..], &form].concat(),
+    );
     let home = std::env::var("HOME").unwrap();
     let run = cargo.unwrap().env("HOME", &home).finish().unwrap();
     assert_eq!(run.code, Some(0), "{}", run.stderr);

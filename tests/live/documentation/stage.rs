@@ -217,7 +217,7 @@ impl Stage {
             format!("{built}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         let work = self.sandbox.path("work").display().to_string();
         let script = format!("cd {work}\n{script}");
-        let run = Invocation::of(
+        let run = Invocation::of_program(
             &self.sandbox.folder,
             &find_program("sh")?,
             &["-e", "-u", "-c", &script],

@@ -168,7 +168,7 @@ fn newer() -> Result<String> {
         stage.segments()?.iter().map(|path| path.display().to_string()).collect();
     let args =
         ["-c", code].into_iter().chain(segments.iter().map(String::as_str)).collect::<Vec<_>>();
-    Invocation::of(&stage.folder, &find_program("python3")?, &args)?.succeed()?;
+    Invocation::of_program(&stage.folder, &find_program("python3")?, &args)?.succeed()?;
     let before = contents(&stage)?;
     stage.carbon.process.start()?;
     let since = now();

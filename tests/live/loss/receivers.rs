@@ -35,7 +35,7 @@ fn once_to_2003() -> Result<String> {
     let (program, config) = (slurm_graphite()?, folder.write("once.toml", &toml)?);
     let inside = space.words(&format!("{} once --send --config {config} >&2", program.display()));
     let words: Vec<&str> = inside.iter().map(String::as_str).collect();
-    let finished = Invocation::of(folder, &find_program("nsenter")?, &words)?.finish()?;
+    let finished = Invocation::of_program(folder, &find_program("nsenter")?, &words)?.finish()?;
     let said: Vec<&str> =
         finished.stderr.lines().filter(|line| !line.starts_with("cluster.")).collect();
     let confirmed =

@@ -40,8 +40,12 @@ fn hung() -> Result<String> {
     let mut stage = Stage::running()?;
     let (file, text) = (stage.file(), fs::read(stage.file())?);
     fs::remove_file(&file)?;
-    Invocation::of(&stage.folder, &find_program("mkfifo")?, &[&file.display().to_string()])?
-        .succeed()?;
+    Invocation::of_program(
+        &stage.folder,
+        &find_program("mkfifo")?,
+        &[&file.display().to_string()],
+    )?
+    .succeed()?;
     let since = now();
     stage.daemon.signal(Signal::HUP)?;
     stage.ticks(5)?;

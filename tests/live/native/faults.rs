@@ -156,7 +156,7 @@ fn another_users_program_on_slurmctlds_port_hears_nothing_and_is_refused_also_un
             "--config", &config,
         ];
         let unshare = find_program("unshare").unwrap();
-        let hidden = Invocation::of(&folder, &unshare, &args).unwrap().finish().unwrap();
+        let hidden = Invocation::of_program(&folder, &unshare, &args).unwrap().finish().unwrap();
         let seen = stats(&folder, conf).finish().unwrap();
         for found in [hidden, seen] {
             match conf == slurm.conf() {

@@ -24,7 +24,8 @@ fn every_figure_is_sdiags_and_libslurms_readers() {
     let mut native = Reader::native(slurm.conf(), 10);
     let is_here =
         std::env::var_os("SANDBOX_ROOT").is_none() && std::env::var_os("SANDBOX_PREFIX").is_none();
-    let mut libslurm = is_here.then(|| Reader::Libslurm(sandbox::Reader::of(&slurm).unwrap()));
+    let mut libslurm =
+        is_here.then(|| Reader::Libslurm(sandbox::Reader::start_for(&slurm).unwrap()));
     native.reading();
     for _ in 0..10 {
         let (sdiag, reading) = wait::until_some("two equal runs of sdiag", SOON, || {

@@ -72,7 +72,7 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
     let run = |args: &[&str]| {
         let runtime = folder.path().join("run").display().to_string();
         let program = folder.path().join("bin/slurm-graphite");
-        Invocation::of(&folder, &program, args)
+        Invocation::of_program(&folder, &program, args)
             .unwrap()
             .env("RUNTIME_DIRECTORY", &runtime)
             .finish()
@@ -142,11 +142,12 @@ fn what_takes_the_place_of_munge_or_keeps_the_native_reader_away_is_named() {
         let text = format!("[slurm]\n{}{follow}\n", slurm.toml());
         let toml = folder.write("cause.toml", &text).unwrap();
         for command in [&["stats"][..], &["check", "--connect", "--carbon", "127.0.0.1:9"]] {
-            let run = Invocation::of(&folder, program, &[command, &["--config", &toml]].concat())
-                .unwrap()
-                .env(variable, "x.y.z")
-                .finish()
-                .unwrap();
+            let run =
+                Invocation::of_program(&folder, program, &[command, &["--config", &toml]].concat())
+                    .unwrap()
+                    .env(variable, "x.y.z")
+                    .finish()
+                    .unwrap();
             let said = format!("{}{}", run.stdout, run.stderr);
             assert!(said.contains(cause) && !said.contains("munge.key"), "{cause}: {said}");
         }

@@ -149,7 +149,7 @@ fn names_hang() -> Result<String> {
     let source = folder.write("names.c", NAMES)?;
     let [library, hangs] = ["names.so", "hangs"].map(|name| folder.path().join(name));
     let args = ["-shared", "-fPIC", "-o", &library.display().to_string(), &source];
-    Invocation::of(folder, &find_program("cc")?, &args)?.succeed()?;
+    Invocation::of_program(folder, &find_program("cc")?, &args)?.succeed()?;
     touching.daemon.set_env("LD_PRELOAD", &library);
     touching.daemon.set_env("HANGS", &hangs);
     touching.start()?;

@@ -162,7 +162,7 @@ fn nodes_partitions_licences_and_reservations_are_libslurms_and_of_jobs_only_the
     slurm.call(&format!("scontrol create reservation=r {later}")).unwrap();
     let running = || slurm.call("squeue -h -t R").is_ok_and(|jobs| !jobs.is_empty());
     wait::until("a job that runs", SOON, running).unwrap();
-    let libslurm = || replies(Reader::of(&slurm).unwrap());
+    let libslurm = || replies(Reader::start_for(&slurm).unwrap());
     let has_all = slurm.release().unwrap().as_str() >= FIRST_WITH_ALL;
     let is_told =
         |reply: &&Reply| has_all || matches!(reply, Reply::Reservations(_) | Reply::Controllers(_));

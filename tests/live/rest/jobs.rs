@@ -52,7 +52,10 @@ pub(super) fn compare(folder: &Folder, slurm: &Slurm, rest: &Slurmrestd) {
         };
         assert!(below.iter().all(allowed), "{below:?}");
         assert_eq!(lists("REQUEST_JOB_INFO"), before, "a list of jobs was asked for");
-        assert_eq!(told.unwrap(), states_of(ask(Reader::of(slurm).unwrap(), false).unwrap()));
+        assert_eq!(
+            told.unwrap(),
+            states_of(ask(Reader::start_for(slurm).unwrap(), false).unwrap())
+        );
     }
     daemon.stop().unwrap();
 }

@@ -23,7 +23,8 @@ const UNITS: [(&str, &str); 2] =
 fn systemd_takes_the_units_without_a_word_and_finds_them_well_sandboxed() {
     let folder = Folder::new().unwrap();
     let analyze = find_program("systemd-analyze").unwrap();
-    let run = |args: &[&str]| Invocation::of(&folder, &analyze, args).unwrap().finish().unwrap();
+    let run =
+        |args: &[&str]| Invocation::of_program(&folder, &analyze, args).unwrap().finish().unwrap();
     for (name, unit) in UNITS {
         let verify = |unit: &str| {
             let path = folder.write(name, unit).unwrap();
@@ -74,7 +75,7 @@ fn an_instance_with_the_name_of_the_unit_is_not_started() {
             .replace("%i", name)
             .replace("!/usr/share/", &share);
         let args = ["condition", &condition];
-        let code = Invocation::of(&folder, &analyze, &args).unwrap().finish().unwrap().code;
+        let code = Invocation::of_program(&folder, &analyze, &args).unwrap().finish().unwrap().code;
         assert_eq!(code == Some(0), is_started, "{condition}");
     }
 }

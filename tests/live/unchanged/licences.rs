@@ -45,7 +45,7 @@ fn what_a_reservation_sets_aside_is_seen_without_any_job_and_not_after_its_end()
 fn a_node_whose_reservation_has_ended_is_not_reserved_any_more(slurm: &Slurm) {
     let short = "reservationname=short starttime=now endtime=now+8 users=root nodes=ALL";
     slurm.call(&format!("scontrol create reservation {short}")).unwrap();
-    let mut reader = Reader::of(slurm).unwrap();
+    let mut reader = Reader::start_for(slurm).unwrap();
     let mut known = None;
     for reserved in [1, 0] {
         wait::until("nodes that are reserved, and then are not", wait::LIMIT, || {

@@ -18,7 +18,7 @@ fn a_node_that_is_powered_down_is_a_change() {
         CPUs=1 State=CLOUD\nPartitionName=saving Nodes=saved Default=YES\n";
     slurm.replace(&["NodeName=", "PartitionName="], lines).unwrap();
     slurm.start_controller().unwrap();
-    let mut reader = Reader::of(&slurm).unwrap();
+    let mut reader = Reader::start_for(&slurm).unwrap();
     let mut kept = Kept { kind: ReplyKind::Nodes, reply: None, compared: 0, changed: 0 };
     slurm.call("scontrol update nodename=saved state=power_up").unwrap();
     let start = Instant::now();

@@ -93,7 +93,7 @@ fn ask(reader: &mut Reader, since: i64, until: i64) -> Result<usize> {
 /// MariaDB uses an index for the reader's query.
 fn explain(accounting: &Accounting, end: i64) -> Result<()> {
     accounting.sql("set global log_output = 'TABLE'; set global general_log = 1")?;
-    let mut reader = Reader::of(&accounting.slurm)?;
+    let mut reader = Reader::start_for(&accounting.slurm)?;
     ask(&mut reader, end - HOUR, end)?;
     accounting.sql("set global general_log = 0")?;
     let query = accounting.sql(&format!(
@@ -148,7 +148,7 @@ fn turn(
 /// A round of `window = "1h"`.
 fn finished(folder: &Folder, accounting: &mut Accounting, end: i64) -> Result<()> {
     let (since, until) = (end - HOUR, end + 300);
-    let mut reader = Reader::of(&accounting.slurm)?;
+    let mut reader = Reader::start_for(&accounting.slurm)?;
     let jobs = ask(&mut reader, since, until)?;
     let words = ["jobs", &REQUESTS.to_string(), CLUSTER, &since.to_string(), &until.to_string()];
     let (mut rounds, mut floors) = (Vec::new(), Vec::new());
@@ -181,7 +181,7 @@ fn finished(folder: &Folder, accounting: &mut Accounting, end: i64) -> Result<()
 
 /// A day in pieces of an hour, and as many jobs as are read at once.
 fn catch_up(accounting: &Accounting, end: i64) -> Result<()> {
-    let mut reader = Reader::of(&accounting.slurm)?;
+    let mut reader = Reader::start_for(&accounting.slurm)?;
     let mut until = end + 300;
     while until > end - 24 * HOUR {
         let since = until - HOUR;
@@ -215,7 +215,7 @@ fn add_users(accounting: &mut Accounting, users: u32) -> Result<()> {
 fn associations(folder: &Folder, accounting: &mut Accounting, users: u32) -> Result<()> {
     add_users(accounting, users)?;
     let slurm = &accounting.slurm;
-    let mut reader = Reader::of(slurm)?;
+    let mut reader = Reader::start_for(slurm)?;
     let options = |users| ReplyOptions { users, ..ReplyOptions::default() };
     let mut ask = |users| match reader
         .reading(&Request::new(ReplyKind::Associations, options(users)))?

@@ -31,7 +31,7 @@ pub(crate) struct Surveys {
 
 impl Surveys {
     pub(crate) fn start(slurm: &Slurm) -> Result<Self> {
-        let mut reader = Reader::of(slurm)?;
+        let mut reader = Reader::start_for(slurm)?;
         reader.reading(&Request::new(ReplyKind::Statistics, ReplyOptions::default()))?;
         Ok(Self { reader, seen: (0, 0) })
     }

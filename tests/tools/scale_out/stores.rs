@@ -92,8 +92,12 @@ pub(crate) fn caches(folder: &Folder) -> Result<Vec<Carbon>> {
 pub(crate) fn victorias(folder: &Folder) -> Result<Vec<VictoriaMetrics>> {
     let program = victoria("victoria-metrics")?;
     let start = |name: &str| {
-        let mut store =
-            VictoriaMetrics::of(folder, name, &program, &["-dedup.minScrapeInterval=1ms"])?;
+        let mut store = VictoriaMetrics::start_program(
+            folder,
+            name,
+            &program,
+            &["-dedup.minScrapeInterval=1ms"],
+        )?;
         store.process.wait_ready()?;
         Ok(store)
     };

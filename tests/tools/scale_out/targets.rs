@@ -56,8 +56,12 @@ pub(crate) fn compare() -> Result<()> {
     let folder = Folder::new()?;
     let (carbon, web) = GraphiteWeb::with_carbon(&folder, &format!("{STEP}s:6h"))?;
     let step = format!("-search.graphiteStorageStep={STEP}s");
-    let mut other =
-        VictoriaMetrics::of(&folder, "victoria", &victoria("victoria-metrics")?, &[&step])?;
+    let mut other = VictoriaMetrics::start_program(
+        &folder,
+        "victoria",
+        &victoria("victoria-metrics")?,
+        &[&step],
+    )?;
     other.process.wait_ready()?;
     let newest = invent(&folder, &carbon, &other)?;
 
@@ -245,7 +249,7 @@ for group in yaml.safe_load(open(sys.argv[1]))['groups']:
 /// Title, target and window of each alert rule.
 fn alerts(folder: &Folder, file: &Path) -> Result<Vec<(String, String, u64)>> {
     let args = ["-c", ALERTS, &file.display().to_string()];
-    let text = Invocation::of(folder, Path::new("/usr/bin/python3"), &args)?.succeed()?;
+    let text = Invocation::of_program(folder, Path::new("/usr/bin/python3"), &args)?.succeed()?;
     let rule = |line: &str| {
         let words: Vec<&str> = line.split('\t').collect();
         let [title, target, window] = words[..] else { bail!("an alert rule: {line}") };

@@ -237,5 +237,7 @@ fn soak() -> Result<()> {
 }
 
 fn shell(folder: &Folder, text: &str) -> Result<()> {
-    sandbox::Invocation::of(folder, &find_program("sh")?, &["-ec", text])?.succeed().map(drop)
+    sandbox::Invocation::of_program(folder, &find_program("sh")?, &["-ec", text])?
+        .succeed()
+        .map(drop)
 }

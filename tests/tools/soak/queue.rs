@@ -70,7 +70,8 @@ fn disk_full_of_itself(soak: &mut Soak) -> Result<()> {
 /// Leaves less room than the ticks of the next seconds need.
 fn shrink(soak: &Soak) -> Result<()> {
     let df = format!("df --output=used -k {} | tail -n 1", soak.volume().display());
-    let used = Invocation::of(&soak.stage.folder, &find_program("sh")?, &["-ec", &df])?.finish()?;
+    let used = Invocation::of_program(&soak.stage.folder, &find_program("sh")?, &["-ec", &df])?
+        .finish()?;
     let used: u64 = used.stdout.trim().parse().with_context(|| format!("{used:?}"))?;
     resize(soak, &format!("{}k", used + 64))
 }
