@@ -20,7 +20,7 @@ const READER: &str = "reader started for Slurm ";
 
 #[test]
 fn slurmctld_killed_is_missed_and_asked_again_at_the_next_tick() {
-    let (_folder, mut slurm, mut daemon) = read("30s");
+    let (_folder, mut slurm, mut daemon) = start_daemon("30s");
     let reader = daemon.reader().unwrap();
     let killed = now();
     slurm.slurmctld.kill().unwrap();
@@ -53,7 +53,7 @@ fn slurmctld_killed_is_missed_and_asked_again_at_the_next_tick() {
 /// Frozen for longer than libslurm waits, and then for less: that answer comes late.
 #[test]
 fn slurmctld_frozen_is_asked_once_at_a_time_and_its_late_answer_thrown_away() {
-    let (_folder, mut slurm, mut daemon) = read("30s");
+    let (_folder, mut slurm, mut daemon) = start_daemon("30s");
     let frozen = now();
     slurm.slurmctld.freeze().unwrap();
     daemon.said(frozen, DOWN, SOON).unwrap();
@@ -102,7 +102,7 @@ fn slurmctld_started_after_the_daemon_is_found() {
 /// there, 49 s.
 #[test]
 fn munged_away_and_back_needs_no_other_reader() {
-    let (_folder, mut slurm, mut daemon) = read("30s");
+    let (_folder, mut slurm, mut daemon) = start_daemon("30s");
     let reader = daemon.reader().unwrap();
     let stopped = now();
     slurm.munged.stop().unwrap();
@@ -132,7 +132,7 @@ fn munged_away_and_back_needs_no_other_reader() {
 /// libslurm never returns from a call to a frozen munged: only killing the reader helps.
 #[test]
 fn munged_frozen_costs_readers_and_never_a_tick() {
-    let (_folder, mut slurm, mut daemon) = read("3s");
+    let (_folder, mut slurm, mut daemon) = start_daemon("3s");
     let frozen = now();
     slurm.munged.freeze().unwrap();
     let silent = daemon.said(frozen, "gave no response within 3 s", SOON).unwrap();
@@ -172,7 +172,7 @@ fn a_slurm_conf_that_comes_late_is_waited_for() {
 /// libslurm reads slurm.conf only once, and would use the old port for ever.
 #[test]
 fn a_slurmctld_that_moved_is_followed() {
-    let (_folder, mut slurm, mut daemon) = read("30s");
+    let (_folder, mut slurm, mut daemon) = start_daemon("30s");
     let started = format!("{READER}{}", release(&slurm));
     let moved = now();
     let skipped = daemon.recorded().unwrap().last("ticks_skipped");
@@ -208,7 +208,7 @@ fn a_slurmctld_that_moved_is_followed() {
 }
 
 /// A slurmctld without nodes, and a daemon after its first readings.
-fn read(timeout: &str) -> (Folder, Slurm, Daemon) {
+fn start_daemon(timeout: &str) -> (Folder, Slurm, Daemon) {
     let folder = Folder::new().unwrap();
     let slurm = Slurm::controller(&folder).unwrap();
     let mut daemon = start(&folder, slurm.conf(), timeout);

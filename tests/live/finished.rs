@@ -116,7 +116,7 @@ impl Stage {
     }
 
     fn sent(&self) -> Result<Sent> {
-        Sent::read(&self.sink.bytes())
+        Sent::parse(&self.sink.bytes())
     }
 
     /// slurmdbd 22.05 may end when it loses its database.
@@ -239,7 +239,7 @@ fn ended(accounting: &Accounting) -> Result<Truth> {
         wait::until("the end of what slurmctld has forgotten", MINUTE, || told() && !open())
             .with_context(|| accounting.sql(truth::ROWS).unwrap_or_default())?;
     }
-    Truth::read(accounting)
+    Truth::from_slurmdbd(accounting)
 }
 
 fn seed() -> u64 {
@@ -258,7 +258,7 @@ fn without_slurmdbd_or_a_folder_finished_jobs_are_refused_in_one_line_and_the_re
     let mut daemon = sandbox::daemon::spawn_daemon(&folder, "daemon", &toml).unwrap();
     let up = || String::from_utf8_lossy(&sink.bytes()).matches(".gauge-slurmctld_up 1 ").count();
     wait::until("ten ticks", MINUTE, || up() >= 10).unwrap();
-    assert_eq!(Sent::read(&sink.bytes()).unwrap().rounds(), 0);
+    assert_eq!(Sent::parse(&sink.bytes()).unwrap().rounds(), 0);
     let refusal = "there is no slurmdbd; [collectors.jobs] counts jobs by state without it";
     let said = daemon.lines().into_iter().filter(|line| line.contains(refusal)).count();
     assert_eq!(said, 1, "{:#?}", daemon.lines());

@@ -209,7 +209,7 @@ fn a_script_of_outages_is_counted_as_scontrol_showed_it() {
             while !is_over.load(Ordering::Relaxed) {
                 // slurmctld is away for some seconds.
                 if let Ok(text) = ask() {
-                    looks.lock().unwrap().push(Look::of(now(), &text));
+                    looks.lock().unwrap().push(Look::parse(now(), &text));
                 }
                 wait::pause(Duration::from_millis(100));
             }
@@ -220,18 +220,18 @@ fn a_script_of_outages_is_counted_as_scontrol_showed_it() {
     });
     play.two_rounds().unwrap();
     let looks = looks.into_inner().unwrap();
-    let rounds = Rounds::of(&play.rounds().unwrap(), killed);
+    let rounds = Rounds::surviving_kill(&play.rounds().unwrap(), killed);
     let recorded = play.daemon.recorded().unwrap();
     let is_in = |range: std::ops::RangeInclusive<usize>| {
         move |node: &str| {
             node.trim_start_matches('n').parse().is_ok_and(|node| range.contains(&node))
         }
     };
-    let all = Count::of(&looks, &rounds, is_in(1..=NODES));
+    let all = Count::from_looks(&looks, &rounds, is_in(1..=NODES));
     all.shows_the_script().unwrap();
     all.compare(recorded, EVENTS, killed).unwrap();
     for (partition, range) in [("low", 1..=10), ("high", 5..=NODES)] {
-        let of_it = Count::of(&looks, &rounds, is_in(range));
+        let of_it = Count::from_looks(&looks, &rounds, is_in(range));
         of_it.compare(recorded, &format!("{EVENTS}.partition.{partition}"), killed).unwrap();
     }
 }

@@ -49,14 +49,14 @@ pub(crate) fn strip(value: &mut Value, names: &[&str]) {
 }
 
 /// One kind of reply: the last one that was not "unchanged".
-struct Kept {
+struct LastReply {
     kind: ReplyKind,
     reply: Option<Reply>,
     compared: u32,
     changed: u32,
 }
 
-impl Kept {
+impl LastReply {
     /// Asks whole, with `since`, and whole again. Where both wholes agree and the answer was
     /// "unchanged", what is kept must equal them.
     fn compare(&mut self, reader: &mut Reader) -> Result<()> {
@@ -134,10 +134,11 @@ fn what_slurmctld_calls_unchanged_is_what_it_would_send() {
     let slurm = Slurm::start_with(&folder, more).unwrap();
     let mut reader = Reader::start_for(&slurm).unwrap();
     let rows = REPLIES.iter().filter(|row| row.unchanged && row.role == Role::Surveys);
-    let mut all: Vec<Kept> =
-        rows.map(|row| Kept { kind: row.kind, reply: None, compared: 0, changed: 0 }).collect();
+    let mut all: Vec<LastReply> = rows
+        .map(|row| LastReply { kind: row.kind, reply: None, compared: 0, changed: 0 })
+        .collect();
     assert!(all.iter().any(|kept| kept.kind == ReplyKind::Jobs), "it is the largest");
-    let mut compare = |all: &mut [Kept]| {
+    let mut compare = |all: &mut [LastReply]| {
         all.iter_mut().for_each(|kept| kept.compare(&mut reader).unwrap());
         wait::pause(Duration::from_millis(100));
     };
@@ -155,7 +156,7 @@ fn what_slurmctld_calls_unchanged_is_what_it_would_send() {
     while all.iter().any(|kept| kept.compared < COMPARED) && Instant::now() < latest {
         compare(&mut all);
     }
-    for Kept { kind, compared, changed, .. } in all {
+    for LastReply { kind, compared, changed, .. } in all {
         assert!(
             compared >= COMPARED && changed >= 5,
             "{kind:?}: {compared} compared, {changed} changes"

@@ -43,7 +43,7 @@ fn limits(slurm: &Slurm, entity: &str, own: &str) -> Result<Vec<Row>> {
     Ok(rows(&slurm.call(&format!("sacctmgr -nP show {entity} format={columns}"))?, &columns))
 }
 
-fn of(reading: &Reading) -> Result<&Associations> {
+fn associations_in(reading: &Reading) -> Result<&Associations> {
     match &reading.reply {
         Some(Reply::Associations(associations)) => Ok(associations),
         other => bail!("{other:?}"),
@@ -88,20 +88,20 @@ fn shares_limits_and_remote_licences_are_those_of_sshare_sacctmgr_and_scontrol()
     let look = || Ok((shares(slurm)?, slurm.call("scontrol -o show assoc_mgr")?));
     let ask = |user, request| reading(&folder, slurm, user, request);
     let ((shown, state), answer) = between(|| ask(None, REQUEST), look).unwrap();
-    let all = of(&answer).unwrap();
+    let all = associations_in(&answer).unwrap();
     compare_shares(&shown, all);
     compare_limits(slurm, all).unwrap();
     compare_use(&state, all).unwrap();
 
     let without = ask(None, r#"{"associations":{"id":1}}"#).unwrap();
-    let accounts = of(&without).unwrap();
+    let accounts = associations_in(&without).unwrap();
     assert!(accounts.associations.iter().all(|of| of.user.is_none()), "no user is asked for");
     assert_eq!((accounts.records, accounts.associations.len()), (all.records, 5));
 
     // Then slurmctld counts none of it; what is running stays as it is.
     slurm.reconfigure("AccountingStorageEnforce=associations,qos\n").unwrap();
     let uncounted = ask(None, REQUEST).unwrap();
-    for of in &of(&uncounted).unwrap().associations {
+    for of in &associations_in(&uncounted).unwrap().associations {
         let of = &of.use_and_limits;
         assert_eq!((of.jobs_running, of.jobs_submitted), (None, None));
         assert!(of.tres.values().all(|tres| (tres.used, tres.run_secs) == (None, None)));
@@ -116,7 +116,7 @@ fn shares_limits_and_remote_licences_are_those_of_sshare_sacctmgr_and_scontrol()
             assert!(seen.reply.is_none(), "a part is not asked for");
             assert!(seen.visibility.unwrap().may_hide("usage"));
         }
-        assert_eq!(of(&ask(None, REQUEST).unwrap()).unwrap().records, all.records);
+        assert_eq!(associations_in(&ask(None, REQUEST).unwrap()).unwrap().records, all.records);
     }
 }
 
@@ -290,7 +290,7 @@ fn a_slurmctld_without_slurmdbd_lives_and_private_data_set_under_a_reader_is_kno
     let answers = answers(&folder, slurm.reader(None).unwrap(), slurm.conf(), &two).unwrap();
     for answer in &answers {
         let Answer::Reading(reading) = answer else { panic!("{answer:?}") };
-        assert_eq!(of(reading).unwrap().associations, []);
+        assert_eq!(associations_in(reading).unwrap().associations, []);
     }
     assert_eq!(answers.len(), 2);
     slurm.sdiag().unwrap();

@@ -23,7 +23,7 @@ fn shown(slurm: &Slurm) -> Result<Vec<Row>> {
     text.lines().filter(|line| line.contains("Remote=yes")).map(row).collect()
 }
 
-fn read(folder: &Folder, slurm: &Slurm) -> Result<Vec<Row>> {
+fn read_licenses(folder: &Folder, slurm: &Slurm) -> Result<Vec<Row>> {
     let reading = reading(folder, slurm, None, r#"{"licenses":{"id":1}}"#)?;
     let Some(Reply::Licenses(licenses)) = &reading.reply else { bail!("{reading:?}") };
     let remote = licenses.licenses.iter().filter(|of| of.remote);
@@ -44,5 +44,5 @@ pub(super) fn compare(folder: &Folder, slurm: &Slurm) {
     }
     let expected = [expected];
     wait::until("scontrol shows them", wait::LIMIT, || shown(slurm).unwrap() == expected).unwrap();
-    assert_eq!(read(folder, slurm).unwrap(), expected);
+    assert_eq!(read_licenses(folder, slurm).unwrap(), expected);
 }

@@ -50,7 +50,7 @@ pub(crate) fn rules(file: &Value) -> Result<Vec<Rule>> {
     for group in file.get("groups").and_then(Value::as_array).context("no groups")? {
         keys(group, "orgId name folder interval rules")?;
         for rule in group.get("rules").and_then(Value::as_array).context("no rules")? {
-            rules.push(Rule::read(rule).with_context(|| rule.to_string())?);
+            rules.push(Rule::parse(rule).with_context(|| rule.to_string())?);
         }
     }
     Ok(rules)
@@ -65,7 +65,7 @@ fn keys(value: &Value, known: &str) -> Result<()> {
 }
 
 impl Rule {
-    fn read(rule: &Value) -> Result<Self> {
+    fn parse(rule: &Value) -> Result<Self> {
         let known = "uid title condition for noDataState execErrState dashboardUid panelId labels \
             annotations data";
         keys(rule, known)?;

@@ -23,7 +23,7 @@ fn plain(path: &str) -> String {
 impl Sent {
     /// From lines of the plaintext protocol: whole numbers, and CPU time in ms. A slot may be sent
     /// again, but only with the same contents.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self> {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let mut sent = Self::default();
         for line in String::from_utf8_lossy(&bytes[..end]).lines() {

@@ -119,7 +119,7 @@ impl Row {
         };
         let has_started = number(start) > 0 && (count_nodes(nodes) > 0 || state == "completed");
         let tasks = tasks(id).with_context(|| format!("tasks in {line}"))?;
-        Self::of(
+        Self::with_fields(
             number(index),
             (number(id), number(raw)),
             state,
@@ -182,10 +182,17 @@ impl Row {
         let has_started = number(start) > 0 && (nodes > 0 || state == "completed");
         let array = if number(array) > 0 { array } else { id };
         let (ids, tasks) = ((number(array), number(id)), number(pending).max(1));
-        Self::of(number(index), ids, state.to_owned(), tasks, names, has_started.then_some(started))
+        Self::with_fields(
+            number(index),
+            ids,
+            state.to_owned(),
+            tasks,
+            names,
+            has_started.then_some(started),
+        )
     }
 
-    fn of(
+    fn with_fields(
         index: u64,
         (array, job): (u64, u64),
         state: String,
@@ -275,7 +282,7 @@ pub(super) struct Truth {
 impl Truth {
     /// From sacct, which must agree with the database, when slurmdbd has written what it still
     /// receives: a row that comes between the two queries is in one of them.
-    pub(super) fn read(accounting: &Accounting) -> Result<Self> {
+    pub(super) fn from_slurmdbd(accounting: &Accounting) -> Result<Self> {
         let mut read = Self::of_both(accounting);
         for _ in 0..30 {
             if read.is_ok() {

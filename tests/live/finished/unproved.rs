@@ -107,7 +107,7 @@ fn a_table_that_is_away_in_the_middle_of_a_catch_up_costs_no_job_and_makes_no_ze
             .unwrap();
     };
     let (own, away) = ("sandbox_job_table", "job_table_that_is_away");
-    let sent = || Sent::read(&sink.bytes()).unwrap();
+    let sent = || Sent::parse(&sink.bytes()).unwrap();
     let total = || sent().last("total.work.gauge-jobs_total");
 
     rename(own, away);

@@ -27,7 +27,7 @@ fn jobs(daemon: &mut FollowingDaemon) -> (f64, f64) {
 }
 
 /// Waits until slurmdbd knows that these jobs have ended.
-fn end(accounting: &Accounting, jobs: usize, all: usize) -> Result<()> {
+fn run_jobs_to_end(accounting: &Accounting, jobs: usize, all: usize) -> Result<()> {
     for _ in 0..jobs {
         accounting.slurm.submit(&["--output=/dev/null", "--wrap", "true"])?;
     }
@@ -82,7 +82,7 @@ fn others_were_active() -> bool {
     daemon.process.spawn().unwrap();
     let standby = daemon.is(false, 2, 0.0, SOON).unwrap();
     two_rounds(&mut daemon);
-    end(&accounting, 3, 3).unwrap();
+    run_jobs_to_end(&accounting, 3, 3).unwrap();
     two_rounds(&mut daemon);
     // The first tick comes before the first ping.
     if daemon.slots().range(standby..).next().is_some() {
@@ -99,15 +99,15 @@ fn others_were_active() -> bool {
         jobs(daemon)
     };
     assert_eq!(all(&mut daemon, 3.0), (3.0, 0.0), "they were another's");
-    end(&accounting, 2, 5).unwrap();
+    run_jobs_to_end(&accounting, 2, 5).unwrap();
     assert_eq!(all(&mut daemon, 5.0), (5.0, 2.0));
 
     // Another daemon may have published them again: it cannot know.
     daemon.process.stop().unwrap();
-    end(&accounting, 4, 9).unwrap();
+    run_jobs_to_end(&accounting, 4, 9).unwrap();
     daemon.process.spawn().unwrap();
     assert_eq!(all(&mut daemon, 9.0), (9.0, 2.0));
-    end(&accounting, 1, 10).unwrap();
+    run_jobs_to_end(&accounting, 1, 10).unwrap();
     assert_eq!(all(&mut daemon, 10.0), (10.0, 3.0));
     assert!(daemon.check().unwrap().is_empty());
     daemon.process.stop().unwrap();

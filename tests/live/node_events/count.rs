@@ -54,7 +54,7 @@ pub(super) fn words(line: &str) -> Vec<String> {
 }
 
 impl Look {
-    pub(super) fn of(at: f64, text: &str) -> Self {
+    pub(super) fn parse(at: f64, text: &str) -> Self {
         let node = |line: &str| {
             let words = words(line);
             let moment = |key| value(line, key)?.parse().ok().filter(|at: &i64| *at > 0);
@@ -101,7 +101,7 @@ pub(super) struct Rounds(Vec<f64>);
 impl Rounds {
     /// What the rounds before the SIGKILL had counted is lost, all but the first: that one was
     /// stored at once.
-    pub(super) fn of(timestamps: &[u64], killed: f64) -> Self {
+    pub(super) fn surviving_kill(timestamps: &[u64], killed: f64) -> Self {
         let all = timestamps.iter().map(|&at| at as f64).enumerate();
         Self(all.filter(|(index, at)| *index == 0 || *at > killed).map(|(_, at)| at).collect())
     }
@@ -165,7 +165,11 @@ struct Outage {
 }
 
 impl Count {
-    pub(super) fn of(looks: &[Look], rounds: &Rounds, is_in: impl Fn(&str) -> bool) -> Self {
+    pub(super) fn from_looks(
+        looks: &[Look],
+        rounds: &Rounds,
+        is_in: impl Fn(&str) -> bool,
+    ) -> Self {
         let mut count = Self::default();
         let names =
             looks.first().into_iter().flat_map(|look| look.nodes.keys()).filter(|name| is_in(name));

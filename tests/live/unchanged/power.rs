@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use sandbox::{Folder, Slurm, wait};
 use slurm_snapshot::{Reply, ReplyKind};
 
-use super::{Kept, Reader};
+use super::{LastReply, Reader};
 
 /// Up to 22.05, slurmctld calls nodes unchanged that it has powered down.
 #[test]
@@ -19,10 +19,10 @@ fn a_node_that_is_powered_down_is_a_change() {
     slurm.replace(&["NodeName=", "PartitionName="], lines).unwrap();
     slurm.start_controller().unwrap();
     let mut reader = Reader::start_for(&slurm).unwrap();
-    let mut kept = Kept { kind: ReplyKind::Nodes, reply: None, compared: 0, changed: 0 };
+    let mut kept = LastReply { kind: ReplyKind::Nodes, reply: None, compared: 0, changed: 0 };
     slurm.call("scontrol update nodename=saved state=power_up").unwrap();
     let start = Instant::now();
-    let has_flag = |kept: &Kept, flag: &str| {
+    let has_flag = |kept: &LastReply, flag: &str| {
         matches!(&kept.reply,
         Some(Reply::Nodes(nodes)) if nodes.flags.contains_key(flag))
     };
