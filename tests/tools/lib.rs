@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 /// The end of the program with this name: its error goes to stderr.
 #[must_use]
-pub fn end(name: &str, result: Result<()>) -> ExitCode {
+pub fn exit_code(name: &str, result: Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     // If stderr is closed, nobody can be told.
     let _told = writeln!(std::io::stderr(), "\n{name}: {error:#}");

@@ -45,7 +45,7 @@ impl TokenFile {
     /// It cannot be read, or has no token.
     pub fn read_again(&mut self) -> Result<bool, String> {
         let wrong = |what: &dyn fmt::Display| format!("{}: {what}", self.path.display());
-        let (text, metadata) = read(&self.path).map_err(|error| wrong(&error))?;
+        let (text, metadata) = read_with_metadata(&self.path).map_err(|error| wrong(&error))?;
         let text = text.trim();
         // The form that `scontrol token` prints.
         let token = text.strip_prefix("SLURM_JWT=").unwrap_or(text);
@@ -77,7 +77,7 @@ fn folder_is_open(path: &Path) -> bool {
         .is_ok_and(|folder| folder.mode() & 0o022 != 0 && folder.mode() & 0o1000 == 0)
 }
 
-fn read(path: &Path) -> std::io::Result<(String, Metadata)> {
+fn read_with_metadata(path: &Path) -> std::io::Result<(String, Metadata)> {
     let (file, metadata) = open_regular_file(path)?;
     let mut text = String::new();
     file.take(MOST).read_to_string(&mut text)?;

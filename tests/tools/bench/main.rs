@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use sandbox::{Process, Sandbox, TlsProxy, find_program};
 use tools::contender::in_turn;
-use tools::{above, end, say};
+use tools::{above, exit_code, say};
 
 use crate::turns::Part::{Both, Child, Own};
 use crate::turns::{C_LOOP, Cost, SETTLE, collector, floor, ours, ratio, table, wakes_and_calls};
@@ -45,7 +45,7 @@ const MOST_OF_FORKING: f64 = 0.25;
 const MOST_TLS: f64 = 1.15;
 
 fn main() -> ExitCode {
-    end("bench", bench())
+    exit_code("bench", bench())
 }
 
 fn bench() -> Result<()> {

@@ -22,7 +22,7 @@ use sandbox::carbon::Options;
 use sandbox::{Carbon, Folder, Manner, Sink, free_port, wait};
 use tokio::runtime::Builder;
 use tools::contender::{TURNS, Turns, cpu, in_turn};
-use tools::{end, none_above, say};
+use tools::{exit_code, none_above, say};
 
 const POINTS: usize = 100_000;
 const TICKS: u32 = 10;
@@ -35,7 +35,7 @@ const MOST_A_POINT: f64 = 0.25;
 const MOST_GROWTH_KIB: f64 = 65_536.0;
 
 fn main() -> ExitCode {
-    end("bench", bench())
+    exit_code("bench", bench())
 }
 
 fn bench() -> Result<()> {

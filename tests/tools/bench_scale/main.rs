@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use sandbox::{Daemon, Folder, Slurm};
-use tools::{end, none_above, number, say};
+use tools::{exit_code, none_above, number, say};
 
 use self::cluster::{DUMP, calls};
 use self::reader::{Cost, Surveys};
@@ -36,7 +36,7 @@ const MOST_MEMORY: f64 = 1.15;
 const MOST_OF_EXPORTER: f64 = 0.2;
 
 fn main() -> ExitCode {
-    end("bench", bench_all())
+    exit_code("bench", bench_all())
 }
 
 /// Benchmarks surveys and accounting, or one of them.

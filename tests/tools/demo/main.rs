@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use sandbox::metrics::FIGURES;
 use sandbox::{Bustle, Sandbox, Sdiag, now, slurm_graphite, unix_seconds, wait};
-use tools::{end, say};
+use tools::{exit_code, say};
 
 use crate::table::Table;
 
@@ -36,7 +36,7 @@ const TABLE: &str = "
 ";
 
 fn main() -> ExitCode {
-    end("demo", demo())
+    exit_code("demo", demo())
 }
 
 fn demo() -> Result<()> {

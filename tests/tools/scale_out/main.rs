@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use carbon::Protocol;
 use sandbox::{Folder, GraphiteWeb, Relay};
-use tools::end;
+use tools::exit_code;
 
 use self::faults::Relaying;
 use self::feed::{Feed, Runtime};
@@ -26,7 +26,7 @@ use self::stores::Store;
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let all = ["c-relay", "relay", "vmagent", "targets"].map(str::to_owned);
-    end("scale-out", each(if wanted.is_empty() { &all } else { &wanted }))
+    exit_code("scale-out", each(if wanted.is_empty() { &all } else { &wanted }))
 }
 
 fn each(names: &[String]) -> Result<()> {

@@ -25,7 +25,7 @@ use sandbox::carbon::Options;
 use sandbox::{
     Ahead, Folder, Forwarder, Manner, Stage, TlsProxy, command, destination, find_program, wait,
 };
-use tools::{end, number, say};
+use tools::{exit_code, number, say};
 
 use self::faults::faults;
 use self::ill::Ill;
@@ -42,7 +42,7 @@ const ALL: &str = ".carbon.";
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
-    end("soak", if std::env::var_os(INSIDE).is_some() { soak() } else { enter() })
+    exit_code("soak", if std::env::var_os(INSIDE).is_some() { soak() } else { enter() })
 }
 
 /// Runs this program in separate namespaces.
