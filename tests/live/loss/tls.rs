@@ -40,7 +40,8 @@ fn check_says_that_a_certificate_has_expired_and_tells_a_tls_port_without_a_poin
     let (folder, port) = (&stage.folder, proxy.port);
     let expired = proxy.authority.issue(folder, "expired", "DNS:client", false).unwrap();
     let tables = table("tls", port, &proxy.authority.ca) + &client(&expired);
-    let plain = destination("plain", &format!("localhost:{port}"))
+    // Another spelling: two destinations with one address are refused.
+    let plain = destination("plain", &format!("127.0.0.1:{port}"))
         + &destination("carbon", &stage.carbon.address());
     let top = "prefix = \"{cluster}\"\n";
     let check = |args: &[&str]| check(&stage, top, &format!("{tables}{plain}"), args).unwrap();
@@ -230,22 +231,27 @@ fn ends_that_do_not_fit_are_said_in_one_line_each_and_ticks_are_kept() -> Result
     let issue = |name, good| authority.issue(folder, name, "DNS:localhost", good);
     let other = Authority::new(folder, "other")?;
     let to = stage.carbon.pickle_port;
-    let strict = Relay::stunnel(folder, "strict", to, &issue("server", true)?, STRICT)?;
+    let server = issue("server", true)?;
+    // One for each destination: two with one address are refused.
+    let strict = Relay::stunnel(folder, "strict", to, &server, STRICT)?;
+    let strange = Relay::stunnel(folder, "strange", to, &server, STRICT)?;
+    let named = Relay::stunnel(folder, "named", to, &server, "")?;
+    let signed = Relay::stunnel(folder, "signed", to, &server, "")?;
     let old = Relay::stunnel(folder, "old", to, &issue("expired", false)?, "")?;
     let ca = &authority.ca;
     let stranger = client(&other.issue(folder, "stranger", "DNS:client", true)?);
     let lines = table("tls-to-lines", stage.carbon.line_port, ca) + "protocol = \"plaintext\"\n";
     let cases = [
-        (table("wrong-ca", port, &other.ca), "is not signed by an authority of ca_file ("),
+        (table("wrong-ca", signed.port, &other.ca), "is not signed by an authority of ca_file ("),
         (table("expired", old.port, ca), "the server's certificate expired 5"),
         (
-            table("wrong-name", port, ca) + "server_name = \"carbon.example.org\"\n",
+            table("wrong-name", named.port, ca) + "server_name = \"carbon.example.org\"\n",
             "is for localhost and not for carbon.example.org",
         ),
         (table("no-client", strict.port, ca), "refuses a client without a certificate"),
-        (table("stranger", strict.port, ca) + &stranger, "refuses the certificate of cert_file"),
+        (table("stranger", strange.port, ca) + &stranger, "refuses the certificate of cert_file"),
         (
-            destination("plain-to-tls", &format!("localhost:{port}")),
+            destination("plain-to-tls", &format!("127.0.0.1:{port}")),
             "the port speaks TLS, and this destination",
         ),
         (table("tls-to-pickle", to, ca), "is it a plain port?"),
@@ -274,7 +280,7 @@ fn ends_that_do_not_fit_are_said_in_one_line_each_and_ticks_are_kept() -> Result
         let news = stage.collected.news(0.0).filter(|entry| entry.line.contains(&quoted));
         let news: Vec<&str> = news.map(|entry| entry.line.as_str()).collect();
         let clear = news.iter().filter(|line| line.contains(words)).count();
-        // Without TLS, all that is seen is a connection that is closed, until the port is probed.
+        // Without TLS, all that is seen is a connection that is closed.
         ensure!(
             clear == 1 && news.len() <= 1 + 2 * usize::from(name == "plain-to-tls"),
             "{name}: {news:#?}"
