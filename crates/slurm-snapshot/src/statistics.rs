@@ -61,7 +61,7 @@ pub struct Statistics {
     pub schedule_cycle_counter: u32,
     /// Sum of the jobs looked at in main scheduling cycles.
     pub schedule_cycle_depth: Option<u32>,
-    /// Jobs pending at the last main scheduling cycle.
+    /// Entries in the queue of the last main scheduling cycle, one for each partition of a job.
     pub schedule_queue_len: u32,
     /// Main cycles by the reason why they ended ([`crate::MAIN_EXITS`]); from 23.11.
     pub schedule_exit: Option<Vec<u32>>,
@@ -105,7 +105,7 @@ pub struct Statistics {
     pub bf_depth_sum: Option<u32>,
     /// Sum of the jobs that it tried to start.
     pub bf_depth_try_sum: Option<u32>,
-    /// Jobs pending at the last backfill cycle.
+    /// Entries in the queue of the last backfill cycle, one for each partition of a job.
     pub bf_queue_len: u32,
     /// Sum of the jobs pending over the backfill cycles.
     pub bf_queue_len_sum: Option<u32>,

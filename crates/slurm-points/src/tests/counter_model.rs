@@ -236,7 +236,7 @@ fn check(
     let queue = new.bf_queue_len;
     let is_known = bf_cycles > 0 && new.bf_active == 0 && queue > 0;
     exactly("bf_coverage", is_known.then(|| f64::from(tries) / f64::from(queue)))?;
-    exactly("bf_depth_mean", mean(grown(|t| t.bf_queue_len).into(), bf_cycles))?;
+    exactly("bf_depth_mean", mean(grown(|t| t.bf_depth).into(), bf_cycles))?;
     exactly("bf_table_size_mean", (bf_cycles > 0).then_some(1.0))?;
     let jobs = grown(|t| t.jobs);
     for (kind, times) in [

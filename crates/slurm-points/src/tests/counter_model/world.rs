@@ -44,6 +44,7 @@ pub(super) struct Truth {
     pub(super) bf_cycles: u64,
     pub(super) bf_time: u64,
     pub(super) bf_depth_try: u64,
+    pub(super) bf_depth: u64,
     pub(super) bf_queue_len: u64,
     pub(super) jobs: u64,
     /// RPCs by type, 300 µs each, since the tables were last emptied.
@@ -275,9 +276,9 @@ impl World {
         s.bf_cycle_sum = s.bf_cycle_sum.map(|sum| sum + time);
         wrap(&mut s.bf_depth_sum, depth);
         wrap(&mut s.bf_depth_try_sum, depth / 2);
-        s.bf_queue_len = depth;
+        s.bf_queue_len = 3 * depth;
         s.bf_last_depth_try = Some(depth / 2);
-        wrap(&mut s.bf_queue_len_sum, depth);
+        wrap(&mut s.bf_queue_len_sum, 3 * depth);
         wrap(&mut s.bf_table_size_sum, count);
         s.jobs_submitted += depth;
         // Each of its own size, so that none can be taken for another.
@@ -297,7 +298,8 @@ impl World {
             (&mut t.bf_cycles, count.into()),
             (&mut t.bf_time, time),
             (&mut t.bf_depth_try, (depth / 2).into()),
-            (&mut t.bf_queue_len, depth.into()),
+            (&mut t.bf_depth, depth.into()),
+            (&mut t.bf_queue_len, (3 * depth).into()),
             (&mut t.jobs, depth.into()),
         ] {
             *counter += by;
