@@ -60,8 +60,12 @@ releases) tests="$tests debootstrap make liblua5.3-dev libmariadb-dev libmunge-d
     tests="$tests libhttp-parser-dev libjson-c-dev libjwt-dev" ;;
 esac
 
-if ! command -v cargo >/dev/null; then
-    echo 'packages: Rust is missing. Install Rust 1.89 or later with rustup; Debian 12 has an older one.' >&2
+# Before anything is installed: cargo says it for each crate, and not what to do.
+rust=$(rustc --version 2>/dev/null | cut -d ' ' -f 2)
+minor=${rust#*.}
+if [ "${minor%%.*}" -lt 89 ] 2>/dev/null || [ -z "$rust" ]; then
+    echo "packages: Rust ${rust:-is missing}. Install Rust 1.89 or later with rustup;" \
+        'Debian 12 and 13 have an older one.' >&2
     exit 1
 fi
 
