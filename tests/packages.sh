@@ -61,10 +61,10 @@ releases) tests="$tests debootstrap make liblua5.3-dev libmariadb-dev libmunge-d
 esac
 
 # Before anything is installed: cargo says it for each crate, and not what to do.
-rust=$(rustc --version 2>/dev/null | cut -d ' ' -f 2)
-minor=${rust#*.}
-if [ "${minor%%.*}" -lt 89 ] 2>/dev/null || [ -z "$rust" ]; then
-    echo "packages: Rust ${rust:-is missing}. Install Rust 1.89 or later with rustup;" \
+rust=$(rustc --version 2>/dev/null) || rust=missing
+minor=${rust#rustc 1.}
+if ! [ "${minor%%.*}" -ge 89 ] 2>/dev/null; then
+    echo "packages: Rust is $rust. Install Rust 1.89 or later with rustup;" \
         'Debian 12 and 13 have an older one.' >&2
     exit 1
 fi
@@ -79,7 +79,7 @@ if ! command -v dpkg-query >/dev/null; then
     [ -n "$missing" ] || exit 0
     cat >&2 <<END
 packages: missing here:$missing. On RHEL, Rocky and Alma, with EPEL and CRB enabled, as root:
-    dnf install gcc make rpm-build clang-devel slurm-devel slurm slurm-slurmctld slurm-slurmd \
+    dnf install gcc make rpm-build clang-devel slurm-devel slurm slurm-slurmctld slurm-slurmd \\
         slurm-slurmdbd mariadb-server munge python3-carbon python3-whisper supervisor strace
 Where EPEL has no python3-carbon, install carbon and whisper with pip, and graphite-web for the tests of the dashboards.
 END

@@ -4,7 +4,7 @@
 # target/test either way.
 #
 # The live tests wait most of the time, so many run at once (AT_ONCE=, and three of LONG), and what
-# computes runs beside them at the lowest priority; the unit tests, some of which have time-outs, at
+# computes runs next to them at the lowest priority; the unit tests, some of which have time-outs, at
 # a higher one. LONG are those that would begin late by their names and that everything would wait
 # for at the end; they begin with the first. ALONE are those that keep the cores busy themselves, or
 # measure what others would spoil; they come last. Before them come the PAIRED, which many others

@@ -72,7 +72,7 @@ impl Stage {
     /// Starts it with these additional tables of the configuration, or settings of the collector,
     /// and lines of slurm.conf.
     fn start_with(settings: &str, slurm_conf: &str) -> Result<Self> {
-        Self::of(Folder::new()?, None, settings, slurm_conf)
+        Self::with_carbon(Folder::new()?, None, settings, slurm_conf)
     }
 
     /// The same with a Carbon, with jobs that may displace others, and an account with a dot.
@@ -82,7 +82,7 @@ impl Stage {
         // Carbon's kernel loses what a killed Carbon has not read.
         let settings =
             format!("[[carbon]]\nname = \"carbon\"\naddress = \"{}\"\n", carbon.address());
-        let stage = Self::of(
+        let stage = Self::with_carbon(
             folder,
             Some(carbon),
             &settings,
@@ -97,7 +97,7 @@ impl Stage {
         Ok(stage)
     }
 
-    fn of(
+    fn with_carbon(
         folder: Folder,
         carbon: Option<Carbon>,
         settings: &str,
@@ -132,7 +132,7 @@ impl Stage {
     /// in time.
     fn settle(&self) -> Result<(Truth, Expected, Sent)> {
         let truth = ended(&self.accounting)?;
-        let expected = Expected::of(&self.accounting, &truth)?;
+        let expected = Expected::from_versions(&self.accounting, &truth)?;
         // One of which slurmdbd has only the end counts after ten minutes.
         let is_partial = truth.rows.iter().any(|row| row.names[0].is_empty());
         let limit = MINUTE * if is_partial { 12 } else { 2 };

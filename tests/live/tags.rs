@@ -56,13 +56,13 @@ fn each_point_is_under_its_path_and_under_its_name_with_tags() {
     collect(&sandbox, &carbon, &victoria, || {
         let known: BTreeSet<String> =
             web.find_by_tags("name=~slurm_").unwrap_or_default().into_iter().collect();
-        sandbox.carbon.paths().keys().all(|path| known.contains(&names.of(path).unwrap()))
+        sandbox.carbon.paths().keys().all(|path| known.contains(&names.tagged(path).unwrap()))
     })
     .unwrap();
 
     let expected = || -> Result<BTreeMap<String, Points>> {
         let files = sandbox.carbon.paths().into_keys();
-        files.map(|path| Ok((names.of(&path)?, sandbox.carbon.series(&path)?.points))).collect()
+        files.map(|path| Ok((names.tagged(&path)?, sandbox.carbon.series(&path)?.points))).collect()
     };
     // The daemon has ended and every tick was read; the receivers will soon have stored what they
     // have not stored yet.
@@ -196,7 +196,7 @@ impl Names {
     }
 
     /// What is in angle brackets is a tag, the rest is the name.
-    fn of(&self, path: &str) -> Result<String> {
+    fn tagged(&self, path: &str) -> Result<String> {
         let below = path.strip_prefix("cluster.sandbox.").with_context(|| path.to_owned())?;
         let given: Vec<&str> = below.split('.').collect();
         let fits = |documented: &&Vec<String>| {

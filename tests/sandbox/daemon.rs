@@ -98,7 +98,7 @@ impl Daemon {
             );
             self.looked = Some(Instant::now());
         }
-        self.sink.read(|bytes| self.recorded.take(bytes));
+        self.sink.with_bytes(|bytes| self.recorded.take(bytes));
         Ok(&self.recorded)
     }
 

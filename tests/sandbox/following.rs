@@ -105,7 +105,7 @@ impl FollowingDaemon {
     /// Everything sent so far.
     pub fn recorded(&mut self) -> &Recorded {
         match &self.received {
-            Received::Sink(sink) => sink.read(|bytes| self.recorded.take(bytes)),
+            Received::Sink(sink) => sink.with_bytes(|bytes| self.recorded.take(bytes)),
             Received::File(path) => self.recorded.take(&fs::read(path).unwrap_or_default()),
         }
         &self.recorded

@@ -98,7 +98,7 @@ pub struct Page {
 impl Page {
     /// Requests the series of the panels between two moments: of all that are in open rows, and of
     /// the collapsed rows whose titles `is_opened` chooses.
-    pub fn of(
+    pub fn request(
         dashboard: &Dashboard,
         web: &GraphiteWeb,
         variables: &Variables,

@@ -91,7 +91,7 @@ impl Sink {
     }
 
     /// The same as [`Sink::bytes`], without a copy.
-    pub(crate) fn read<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
+    pub(crate) fn with_bytes<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         look(&lock(&self.shared.bytes))
     }
 
@@ -113,7 +113,7 @@ impl Shared {
         let reads = matches!(manner, Manner::Talk | Manner::Discard | Manner::Record);
         if reads && let Ok(reading) = stream.try_clone() {
             let (shared, connections) = (Arc::clone(self), Arc::clone(connections));
-            thread::spawn(move || shared.read(reading, &connections, manner == Manner::Record));
+            thread::spawn(move || shared.receive(reading, &connections, manner == Manner::Record));
         }
         if manner == Manner::Talk
             && let Ok(talking) = stream.try_clone()
@@ -126,7 +126,7 @@ impl Shared {
         }
     }
 
-    fn read(&self, mut stream: TcpStream, connections: &Connections, keeps: bool) {
+    fn receive(&self, mut stream: TcpStream, connections: &Connections, keeps: bool) {
         // With a time-out the thread notices the end of the sink.
         let _set = stream.set_read_timeout(Some(Duration::from_millis(100)));
         let mut buffer = vec![0; 1 << 20];

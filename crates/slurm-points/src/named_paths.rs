@@ -1,5 +1,5 @@
 //! Which names have paths, and what was published there. In Graphite a path is a file that stays,
-//! so whoever invents names gets a bounded number of them over the life of the daemon, not only in
+//! so a peer that invents names gets a bounded number of paths for the life of the daemon, not only in
 //! one reply.
 //!
 //! Each level declares how its names get paths ([`Names`]). A configured name keeps its slot for 30

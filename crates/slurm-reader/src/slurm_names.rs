@@ -1,7 +1,7 @@
 //! Slurm's names for states and reasons, from libslurm itself, so that they match squeue and sinfo
 //! in every release.
 //!
-//! A number without a word is `other`: whoever sends numbers must not make paths.
+//! A number for which Slurm has no word is `other`: a peer must not make a path of each number.
 
 use slurm_snapshot::JOB_STATES;
 

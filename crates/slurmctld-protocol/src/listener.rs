@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(closed.kind(), ErrorKind::ConnectionReset);
     }
 
-    /// As one that was reset, which is no reason to trust whoever answers.
+    /// As a connection that was reset: that is no reason to trust the program that answers next.
     #[test]
     fn a_kernel_that_does_not_show_a_connection_does_not_say_that_it_is_forwarded() {
         let one = "127.0.0.1:1".parse().unwrap();

@@ -143,7 +143,7 @@ fn pages(worked: &Worked) -> Result<Vec<(Dashboard, Page)>> {
     worked.invented(&dashboards())?;
     let page = |dashboard: &Dashboard, prefix: &str, until: u64| {
         let variables = dashboard.opened(&worked.web, &[("prefix", prefix)])?;
-        Page::of(dashboard, &worked.web, &variables, (until - SPAN, until), |_| true)
+        Page::request(dashboard, &worked.web, &variables, (until - SPAN, until), |_| true)
     };
     let pages = dashboards().into_iter().map(|dashboard| {
         let mut real = page(&dashboard, "cluster", unix_seconds())?;

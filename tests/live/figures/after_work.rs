@@ -37,7 +37,7 @@ fn every_figure_of_sdiag_after_work_of_several_users() {
     let slurm = Slurm::start_with(&folder, "SlurmctldParameters=enable_rpc_queue\n").unwrap();
     run_jobs(&slurm).unwrap();
     let conf = slurm.conf().display().to_string();
-    let read = || read(&folder, &["--slurm-conf", &conf]);
+    let read = || stats_reading(&folder, &["--slurm-conf", &conf]);
     let early = read();
     if is_root() {
         work_of_users(&slurm);
@@ -96,7 +96,7 @@ fn work_of_users(slurm: &Slurm) {
 }
 
 /// What `stats --json` prints with these flags; also written to a recording.
-pub(crate) fn read(folder: &Folder, flags: &[&str]) -> Reading {
+pub(crate) fn stats_reading(folder: &Folder, flags: &[&str]) -> Reading {
     let text = printed(folder, &[&["stats", "--json"], flags].concat()).unwrap();
     folder.write("recording", &text).unwrap();
     let answer = Answer::parse(text.as_bytes()).unwrap();

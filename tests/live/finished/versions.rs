@@ -55,7 +55,7 @@ pub(super) struct Expected {
 
 impl Expected {
     /// From the last versions, and those that the trigger has recorded.
-    pub(super) fn of(accounting: &Accounting, truth: &Truth) -> Result<Self> {
+    pub(super) fn from_versions(accounting: &Accounting, truth: &Truth) -> Result<Self> {
         let (mut versions, mut updates) =
             (BTreeMap::<u64, Vec<Row>>::new(), BTreeMap::<u64, u64>::new());
         for row in sql_rows(accounting, "versions", COMPLETE)? {

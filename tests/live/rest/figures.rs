@@ -8,7 +8,7 @@ use serde_json::Value;
 use slurm_snapshot::{Answer, Reading, Reply, ReplyKind, ReplyOptions, Request, Statistics};
 
 use super::{SOON, cluster, rest_reader};
-use crate::figures::after_work::read;
+use crate::figures::after_work::stats_reading;
 use crate::figures::work;
 use crate::unchanged::strip;
 
@@ -90,7 +90,7 @@ fn rpcs_are_the_same(libslurm: &Reading, rest: &Reading) {
 /// A reading of each, between two of libslurm's that are the same.
 fn moment(folder: &Folder, libslurm: &str, rest: &str) -> Option<(Reading, Reading)> {
     let [before, rest, after] =
-        [libslurm, rest, libslurm].map(|file| read(folder, &["--config", file]));
+        [libslurm, rest, libslurm].map(|file| stats_reading(folder, &["--config", file]));
     (steady(&before) == steady(&after)).then_some((after, rest))
 }
 

@@ -32,7 +32,7 @@ fn name(number: usize, length: usize) -> String {
     format!("{number:05}").repeat(length / 5)
 }
 
-fn list(
+pub(super) fn list(
     body: &mut dyn Write,
     key: &str,
     count: usize,

@@ -11,6 +11,7 @@ use std::time::Instant;
 use sandbox::daemon::surveys;
 use sandbox::{Daemon, Folder, now, proc};
 
+use super::hostile::list;
 use super::imitated::numbers;
 use super::{SOON, imitation, serve};
 
@@ -31,16 +32,6 @@ const LEVELS: [(&str, usize); 10] = [
     ("slurm_partitions.", 1000),
     ("slurm_licenses.", 1000),
 ];
-
-fn list(
-    body: &mut dyn Write,
-    key: &str,
-    count: usize,
-    item: impl Fn(usize) -> String,
-) -> io::Result<()> {
-    let items: Vec<String> = (0..count).map(item).collect();
-    write!(body, "{{\"{key}\":[{}]}}", items.join(","))
-}
 
 fn answer(stream: TcpStream, request: &str, round: u64) -> io::Result<()> {
     let mut body = BufWriter::new(stream);

@@ -37,7 +37,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    fn of(self, [own, child]: [f64; 2]) -> f64 {
+    fn sum(self, [own, child]: [f64; 2]) -> f64 {
         match self {
             Self::Own => own,
             Self::Child => child,
@@ -47,18 +47,18 @@ impl Part {
 
     /// The median turn's wake-ups.
     pub(crate) fn wakes(self, costs: &Costs) -> f64 {
-        costs.median(|cost| self.of(cost.wakes))
+        costs.median(|cost| self.sum(cost.wakes))
     }
 
     /// The median turn's memory.
     pub(crate) fn mb(self, costs: &Costs) -> f64 {
-        costs.median(|cost| self.of(cost.kib)) * 1024.0 / 1e6
+        costs.median(|cost| self.sum(cost.kib)) * 1024.0 / 1e6
     }
 }
 
 /// The CPU of a median turn, divided by that of another's median turn.
 pub(crate) fn ratio((costs, part): (&Costs, Part), (floor, of_it): (&Costs, Part)) -> f64 {
-    costs.median(|cost| part.of(cost.cpu)) / floor.median(|cost| of_it.of(cost.cpu))
+    costs.median(|cost| part.sum(cost.cpu)) / floor.median(|cost| of_it.sum(cost.cpu))
 }
 
 /// What most are compared with.
@@ -74,7 +74,7 @@ pub(crate) fn table(
     let row = |(name, costs, part): &(&str, &Costs, Part)| {
         let ratio = ratio((costs, *part), (floor, of_it));
         let memory = Some(part.mb(costs)).filter(|mb| *mb > 0.0).map(|mb| format!("{mb:.1} MB"));
-        let cpu = |cost: &Cost| part.of(cost.cpu) / 1e3;
+        let cpu = |cost: &Cost| part.sum(cost.cpu) / 1e3;
         let ((least, most), memory) = (costs.range(cpu), memory.unwrap_or_else(|| "-".to_owned()));
         format!(
             "| {name} | {:.2} ms ({least:.2} to {most:.2}) | {ratio:.2} | {memory} |\n",
@@ -88,7 +88,7 @@ pub(crate) fn table(
 /// How often they sleep and are woken, and their system calls.
 pub(crate) fn wakes_and_calls<const N: usize>(contenders: [(&str, &Costs); N]) -> String {
     let of = contenders.map(|(name, costs)| {
-        let wakes = costs.median(|cost| Part::Both.of(cost.wakes));
+        let wakes = costs.median(|cost| Part::Both.sum(cost.wakes));
         format!("{name} {wakes:.1} and {:.0}", costs.median(|cost| cost.calls))
     });
     format!("\nWake-ups and system calls a reading: {}.\n\n", of.join(", "))

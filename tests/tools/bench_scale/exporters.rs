@@ -21,7 +21,7 @@ pub(crate) fn measure(
     ours: &Cost,
 ) -> Result<(String, f64)> {
     let mut table = "| what an exporter forks a scrape | commands | job RPCs | CPU | and their \
-        lines taken apart in Python | beside the reader |\n|---|---|---|---|---|---|\n"
+        lines taken apart in Python | compared with the reader |\n|---|---|---|---|---|---|\n"
         .to_owned();
     let mut cheapest = f64::INFINITY;
     for (name, commands) in EXPORTERS.split("# ").filter_map(|exporter| exporter.split_once('\n')) {

@@ -135,7 +135,7 @@ fn measured(
 }
 
 fn table(floor: &Row, rows: &[&Row]) -> String {
-    let head = "| | CPU | beside the C loop | wall | beside it | job RPCs | most memory |\n\
+    let head = "| | CPU | compared with the C loop | wall | compared | job RPCs | most memory |\n\
         |---|---|---|---|---|---|---|\n";
     let row = |Row { name, cost, dumps }: &&Row| {
         format!(

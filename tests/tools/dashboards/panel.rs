@@ -163,7 +163,7 @@ impl Panel {
     /// Width in 24ths of the page, height in lines of 30 pixels.
     pub(crate) fn sized(mut self, width: u32, height: u32) -> Self {
         self.size = (width, height);
-        // A graph as wide as the page has room for its whole legend beside it.
+        // A graph as wide as the page has room for its whole legend next to it.
         if let Some(place) =
             self.options.get_mut("legend").and_then(|legend| legend.get_mut("placement"))
         {

@@ -68,7 +68,7 @@ fn three() -> i64 {
 }
 
 fn documentation(panels: &Panels) -> Result<()> {
-    let night = Night::of("flood", Incident::Flood, 420)?;
+    let night = Night::simulate("flood", Incident::Flood, 420)?;
     // The last label of an axis is cut at a quarter of an hour.
     let until = three() + 13 * 60;
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/images"));
@@ -84,7 +84,7 @@ fn documentation(panels: &Panels) -> Result<()> {
 fn incidents(panels: &Panels, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
     for (incident, kind, begins) in INCIDENTS {
-        let night = Night::of(incident, kind, begins)?;
+        let night = Night::simulate(incident, kind, begins)?;
         for (clock, seconds) in [("0259", -60), ("0300", 0), ("0305", 300)] {
             for dashboard in ["overview", "scheduler", "jobs"] {
                 let picture = folder.join(format!("{incident}-{clock}-{dashboard}.png"));
@@ -103,7 +103,7 @@ struct Night {
 }
 
 impl Night {
-    fn of(name: &str, incident: Incident, begins: i64) -> Result<Self> {
+    fn simulate(name: &str, incident: Incident, begins: i64) -> Result<Self> {
         writeln!(std::io::stderr(), "screenshots: the night of {name}")?;
         fastrand::seed(7);
         let folder = Folder::new()?;
@@ -160,7 +160,7 @@ impl Night {
             all.into_iter().find(|one| one.name == dashboard).context("no such dashboard")?;
         let variables = dashboard.opened(&self.web, &[("prefix", "cluster"), ("most", "10")])?;
         let seconds = (u64::try_from(until - SHOWN * 3600)?, u64::try_from(until)?);
-        let page = Page::of(&dashboard, &self.web, &variables, seconds, is_opened)?.above(end);
+        let page = Page::request(&dashboard, &self.web, &variables, seconds, is_opened)?.above(end);
         panels.draw(&self.folder, &page, Some(picture))?;
         writeln!(std::io::stderr(), "screenshots: {}", picture.display())?;
         Ok(())

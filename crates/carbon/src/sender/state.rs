@@ -18,11 +18,11 @@
 //! # Its renewal
 //!
 //! ```text
-//! Waits ── renew_at ──▶ Opening ── opened ──▶ Opened ── before a live tick, or ──▶ Asked
-//!   ▲                      │                    │       after half a period         │
-//!   ├──── not opened ──────┘                    │                                   │
-//!   ├──── it has ended already ─────────────────┘                                   │
-//!   └──── the old connection has ended: an answer, or an end without proof ─────────┘
+//! Waits -- renew_at --> Opening -- opened --> Opened -- before a live tick, --> Asked
+//!   ^                      |                    |       or after half a period    |
+//!   +---- not opened ------+                    |                                 |
+//!   +---- it ended already ---------------------+                                 |
+//!   +---- the old connection has ended: an answer, or an end without proof -------+
 //! ```
 //!
 //! An old connection that does not answer for `stall_timeout` stays `Asked`, and is late.

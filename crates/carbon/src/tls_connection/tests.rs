@@ -54,7 +54,7 @@ fn server<T: Send + 'static>(
     )
 }
 
-async fn end(connection: &TlsConnection) -> ConnectionError {
+async fn error_at_end(connection: &TlsConnection) -> ConnectionError {
     timeout(Duration::from_secs(5), connection.ended()).await.unwrap()
 }
 
@@ -78,7 +78,7 @@ async fn the_answer_is_tls_own_end_after_everything_was_read_and_not_that_of_tcp
         connection.write(b"frame").await.unwrap();
         assert!(connection.has_ended().is_none());
         connection.half_close().unwrap();
-        let end = end(&connection).await;
+        let end = error_at_end(&connection).await;
         assert_eq!(matches!(end, ConnectionError::Closed), notifies || !close_notify, "{end}");
         assert_eq!(matches!(end, ConnectionError::Truncated), close_notify && !notifies, "{end}");
         assert_eq!(served.join().unwrap(), b"frame");
@@ -118,7 +118,7 @@ async fn a_server_that_sends_data_is_not_carbon_and_one_word_of_it_makes_its_end
         });
         let connection = TlsConnection::open(&to).await.unwrap();
         let end = match connection.half_close() {
-            Ok(()) => end(&connection).await,
+            Ok(()) => error_at_end(&connection).await,
             Err(error) => error,
         };
         assert_eq!(matches!(end, ConnectionError::Talked), words == 1, "{end}");
@@ -150,7 +150,7 @@ async fn an_end_with_bytes_unread_is_no_answer() {
     connection.half_close().unwrap();
     tell.send(()).unwrap();
     served.join().unwrap();
-    let end = end(&connection).await;
+    let end = error_at_end(&connection).await;
     assert!(matches!(end, ConnectionError::Socket(_)), "{end}");
 }
 
@@ -203,7 +203,7 @@ async fn a_large_frame_arrives_as_it_is() {
     let frame: Vec<u8> = (0..4_000_000_u32).map(|n| n.to_le_bytes()[n as usize % 4]).collect();
     connection.write(&frame).await.unwrap();
     connection.half_close().unwrap();
-    assert!(matches!(end(&connection).await, ConnectionError::Closed));
+    assert!(matches!(error_at_end(&connection).await, ConnectionError::Closed));
     assert!(served.join().unwrap() == frame);
 }
 

@@ -102,16 +102,12 @@ mod tests {
     use crate::accounting::tests::plan;
     use slurm_points::finished::{Levels, RememberedSpan};
 
+    fn job(id: u64) -> FinishedJob {
+        FinishedJob { id, end: 1000, state: 3, tasks: 1, wait: Some(1), ..Default::default() }
+    }
+
     #[test]
     fn steps_of_new_jobs_alone_are_asked_for_some_at_a_time() {
-        let job = |id: u64| FinishedJob {
-            id,
-            end: 1000,
-            state: 3,
-            tasks: 1,
-            wait: Some(1),
-            ..Default::default()
-        };
         let started = (0..1500)
             .map(|id| (id, (u32::try_from(id).unwrap() + 5, 3), 2500 - i64::try_from(id).unwrap()))
             .collect();
@@ -140,14 +136,6 @@ mod tests {
     /// long as it was there.
     #[test]
     fn a_job_without_steps_counts_later_and_holds_up_no_other() {
-        let job = |id: u64| FinishedJob {
-            id,
-            end: 1000,
-            state: 3,
-            tasks: 1,
-            wait: Some(1),
-            ..Default::default()
-        };
         let finished = Finished {
             jobs: vec![job(8), job(9)],
             started: vec![(8, (3, 3), 900), (9, (4, 3), 900)],

@@ -149,7 +149,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// Whoever starts the daemon, with whatever umask: job names and users are nobody else's business.
+/// Only the daemon's user may read job names and users, whatever user and umask started it.
 #[tokio::test]
 async fn only_the_daemons_user_may_read_the_queue() {
     let up = tempfile::tempdir().unwrap();
