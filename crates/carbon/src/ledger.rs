@@ -67,6 +67,11 @@ struct LedgerBatch {
 }
 
 impl LedgerBatch {
+    /// Whether it was ever written as a whole, by this run or an earlier one, or may have been.
+    const fn was_written(&self) -> bool {
+        self.sent || self.earlier
+    }
+
     const fn hold(&self) -> Hold {
         match (self.unknown_age, self.provisional) {
             (true, _) => Hold::UnknownAge,
@@ -105,9 +110,9 @@ impl Ticks {
 /// Sums over all batches, which change with each of them: a queue may hold many thousands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
-    /// Ticks never written as a whole.
+    /// Ticks never written as a whole, as far as is known.
     pub(crate) unsent: Ticks,
-    /// Ticks that were written before a loss and are to be written again.
+    /// Ticks that were written before a loss, or by an earlier run, and are to be written again.
     pub(crate) again: Ticks,
     /// The same two of provisional ticks, and of ticks of unknown age.
     pub(crate) provisional: [Ticks; 2],
@@ -149,7 +154,7 @@ impl Sums {
                     Hold::Provisional => self.provisional.each_mut(),
                     Hold::UnknownAge => self.unknown_age.each_mut(),
                 };
-                let due = if held.sent { again } else { unsent };
+                let due = if held.was_written() { again } else { unsent };
                 (due.ticks, due.points) = (op(due.ticks, 1), op(due.points, held.points));
             }
             DeliveryStage::Written(..) => self.written = op(self.written, 1),
@@ -273,13 +278,13 @@ impl Ledger {
     /// as not sent.
     pub(crate) fn note_written_earlier(&mut self, batch: u64) {
         if let Some(held) = self.batches.get_mut(&batch) {
-            held.earlier = true;
+            self.sums.change(held, |held| held.earlier = true);
         }
     }
 
     /// Whether a tick was ever written, or may have been.
     pub(crate) fn was_written(&self, batch: u64) -> bool {
-        self.batches.get(&batch).is_some_and(|held| held.sent || held.earlier)
+        self.batches.get(&batch).is_some_and(LedgerBatch::was_written)
     }
 
     /// Changes what holds a tick back. Returns whether it is due.
@@ -546,7 +551,7 @@ impl Ledger {
         let unsent = [Hold::Not, Hold::Provisional].into_iter().filter_map(|hold| {
             let due = self.due.range((hold, i64::MIN, 0)..(hold, i64::MAX, 0));
             let mut batches = due.filter_map(|(.., batch)| self.batches.get(batch));
-            batches.find(|held| !held.sent && !held.unknown_age)
+            batches.find(|held| !held.was_written() && !held.unknown_age)
         });
         unsent.map(|held| held.timestamp).min()
     }

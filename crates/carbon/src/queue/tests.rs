@@ -516,6 +516,26 @@ fn a_run_after_a_step_back_of_the_clock_has_no_id_of_the_one_before() {
     assert!(after + ticks_of_a_day < before, "{after} {before}");
 }
 
+/// After a planned restart `status` said that ticks had not been sent, which Carbon had read.
+#[tokio::test]
+async fn what_an_earlier_run_has_sent_is_to_be_sent_again_and_not_unsent() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = reopened(dir.path()).await;
+    (1..=10).for_each(|timestamp| queue.push(&batch(timestamp)));
+    until(&queue, |state| state.batches.values().all(|held| held.durable)).await;
+    let outbox = queue.outbox("a");
+    for _ in 0..8 {
+        let id = outbox.next_due(DueFilter::All).unwrap().id;
+        outbox.change_ledger(|ledger| ledger.note_written(id, 1));
+    }
+    let before = outbox.status();
+    assert_eq!((before.unsent.ticks, before.again.ticks), (2, 0));
+    queue.close().await;
+    let queue = reopened(dir.path()).await;
+    let after = queue.outbox("a").status();
+    assert_eq!((after.unsent.ticks, after.again.ticks), (2, 8));
+}
+
 /// After SIGCONT it would go on, and two processes would write to the folder.
 #[tokio::test]
 async fn a_folder_of_a_process_that_is_stopped_is_refused() {
