@@ -2,10 +2,8 @@
 
 use slurm_points::finished::{FinishedRound, Next};
 
+use super::plan::AHEAD;
 use super::steps::Measuring;
-
-/// slurmctld's clock may be ahead of ours.
-pub(super) const AHEAD: i64 = 300;
 
 /// Exactly one of these is true. A round begins in `Idle` alone.
 #[derive(Debug, Default)]

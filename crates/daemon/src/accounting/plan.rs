@@ -6,6 +6,9 @@ use slurm_snapshot::{ReplyKind, ReplyOptions, Request};
 
 use crate::config::Config;
 
+/// How far slurmctld's clock may be ahead of ours, s.
+pub(super) const AHEAD: i64 = 300;
+
 /// Ids may take this fraction of `queue.max_bytes`: one eighth.
 const PART: u64 = 8;
 

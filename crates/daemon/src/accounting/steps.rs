@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use slurm_points::finished::{FinishedLedger, FinishedRound, StartedJob};
 use slurm_snapshot::{Finished, Request, Used, add_to};
 
-use super::phase::AHEAD;
-use super::plan::Plan;
+use super::plan::{AHEAD, Plan};
 
 /// Jobs in one request: each is a query of its own to slurmdbd's database, with any number of
 /// steps.

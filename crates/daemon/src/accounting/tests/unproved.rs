@@ -9,7 +9,8 @@ use slurm_snapshot::Finished;
 
 use super::{Disk, accounting, asked, job, piece, whole};
 use crate::accounting::Accounting;
-use crate::accounting::phase::{AHEAD, Due};
+use crate::accounting::phase::Due;
+use crate::accounting::plan::AHEAD;
 use crate::accounting::report::SlurmdbdReport;
 
 const START: i64 = 1_700_000_000 / HOUR * HOUR;
