@@ -28,7 +28,7 @@ const WAITING: Duration = Duration::from_secs(60);
 pub(crate) struct Cluster {
     /// With the path that was named, if one was.
     conf: Option<(Option<PathBuf>, Arc<SlurmConf>)>,
-    /// It loads a module from a file, so the thread that reads slurm.conf waits for it.
+    /// `None` until a controller of this host was asked.
     kernel: Option<Kernel>,
     hosts: Hosts,
     socket: LocalSocket,
@@ -114,15 +114,10 @@ impl Cluster {
             (named.map(Path::to_owned), format!("the text of slurm.conf {named:?}"));
         let patience = deadline.saturating_duration_since(Instant::now());
         let path = named.clone();
-        let read = move || {
-            let conf =
-                slurm_conf::find(path.as_deref()).and_then(|path| slurm_conf::read_conf(&path))?;
-            Ok::<_, NativeProblem>((conf, Kernel::load().ok()))
-        };
+        let read =
+            move || slurm_conf::find(path.as_deref()).and_then(|path| slurm_conf::read_conf(&path));
         let late = |error| NativeProblem::new(Cause::Conf, format!("reading slurm.conf: {error}"));
-        let (conf, kernel) =
-            waiting_threads::ask(&owner, "", patience, read).await.map_err(late)??;
-        self.kernel = kernel;
+        let conf = waiting_threads::ask(&owner, "", patience, read).await.map_err(late)??;
         Ok(Arc::clone(&self.conf.insert((named, Arc::new(conf))).1))
     }
 
@@ -157,7 +152,7 @@ impl Cluster {
             }
             let auth = &conf.auth;
             let socket = &mut self.socket;
-            let kernel = self.kernel.as_ref();
+            let kernel = &mut self.kernel;
             let mut exchange = Exchange { number, rpc, slurm_user, auth, socket, kernel };
             match exchange.run(&addresses, port, share).await {
                 Ok(reply) => {

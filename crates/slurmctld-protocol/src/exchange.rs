@@ -75,7 +75,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) auth: &'a AuthType,
     /// Of munged or sackd.
     pub(crate) socket: &'a mut LocalSocket,
-    pub(crate) kernel: Option<&'a Kernel>,
+    pub(crate) kernel: &'a mut Option<Kernel>,
 }
 
 impl Exchange<'_> {
@@ -93,7 +93,7 @@ impl Exchange<'_> {
         let made = auth.credential(self.socket, self.number, self.slurm_user, deadline).await;
         let (plugin, credential) = made?;
         let slurmctld = connect(addresses, port, share.step(CONNECT)).await?;
-        check_listener(self.kernel, &slurmctld, self.slurm_user)?;
+        check_listener(self.kernel, &slurmctld, self.slurm_user, share.step(CONNECT)).await?;
         let request = message::request(self.number, plugin, &credential);
         let bytes = transfer(Timed::new(slurmctld, share.step(REPLY)), &request).await?;
         let elapsed = begin.elapsed();
@@ -174,20 +174,32 @@ async fn connect(
     Err(problem)
 }
 
-/// On this host, only root or SlurmUser may listen on slurmctld's port.
-fn check_listener(
-    kernel: Option<&Kernel>,
+/// On this host, only root or SlurmUser may listen on slurmctld's port. The first question may
+/// have the kernel load a module from a file, so a thread asks it.
+async fn check_listener(
+    kernel: &mut Option<Kernel>,
     slurmctld: &TcpStream,
     slurm_user: Option<u32>,
+    deadline: Instant,
 ) -> Result<(), NativeProblem> {
     let ends = slurmctld.local_addr().and_then(|near| Ok((near, slurmctld.peer_addr()?)));
     let (near, address) = ends.map_err(|error| of_transfer(&error))?;
     let is_local = address.ip().is_loopback() || near.ip() == address.ip();
-    let owner = match kernel {
-        _ if !is_local => Ok(None),
-        Some(kernel) => kernel.owner(near, address),
-        None => Err(io::ErrorKind::NotFound.into()),
+    if !is_local {
+        return Ok(());
+    }
+    let loaded = match kernel.take() {
+        Some(kernel) => Ok(kernel),
+        None => {
+            let patience = deadline.saturating_duration_since(Instant::now());
+            waiting_threads::ask("tcp_diag", "", patience, Kernel::load).await.flatten()
+        }
     };
+    let owner = loaded.and_then(|mut loaded| {
+        let owner = loaded.owner(near, address)?;
+        *kernel = Some(loaded);
+        Ok(owner)
+    });
     match owner {
         Ok(Some(uid)) if uid != 0 && Some(uid) != slurm_user => {
             let text = format!(
@@ -256,16 +268,26 @@ mod tests {
 
     use super::*;
 
-    /// A question to a kernel without its module waits for modprobe, at each tick.
+    /// modprobe may hang, and then nobody of this host is trusted.
     #[tokio::test]
-    async fn a_kernel_without_tcp_diag_is_not_asked_by_the_loop_and_nobody_of_this_host_is_trusted()
-    {
+    async fn a_kernel_whose_module_does_not_come_is_waited_for_by_a_thread_until_the_deadline() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let slurmctld = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let refused = check_listener(None, &slurmctld, None).unwrap_err();
+        let (mut kernel, me) = (None, Some(getuid().as_raw()));
+        let soon = || Instant::now() + Duration::from_millis(50);
+        let (end, modprobe) = std::sync::mpsc::channel::<()>();
+        let hung = move || {
+            let _end = modprobe.recv();
+            Kernel::load()
+        };
+        let patience = Duration::from_millis(50);
+        waiting_threads::ask("tcp_diag", "", patience, hung).await.unwrap_err();
+        let refused = check_listener(&mut kernel, &slurmctld, me, soon()).await.unwrap_err();
         assert_eq!(refused.cause, Cause::Unsupported);
-        assert!(refused.text.contains("tcp_diag"), "{refused}");
-        let kernel = Kernel::load().unwrap();
-        check_listener(Some(&kernel), &slurmctld, Some(getuid().as_raw())).unwrap();
+        assert!(refused.text.contains("tcp_diag") && kernel.is_none(), "{refused}");
+        drop(end);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        check_listener(&mut kernel, &slurmctld, me, deadline).await.unwrap();
+        assert!(kernel.is_some(), "it is asked for only once");
     }
 }

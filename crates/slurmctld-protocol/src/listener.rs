@@ -22,9 +22,13 @@ const SYN_RECV: u8 = 3;
 /// The interface of packets within this host. It shows all sockets but those bound to another one.
 const LOOPBACK: u32 = 1;
 
-/// The kernel, which has shown a socket: it never loads its module tcp_diag after that.
+/// The kernel, which has shown a socket, so that its module tcp_diag is loaded.
 #[derive(Debug)]
-pub(crate) struct Kernel(OwnedFd);
+pub(crate) struct Kernel {
+    socket: OwnedFd,
+    /// Of the last question; its answer has the same.
+    sequence: u32,
+}
 
 struct Socket {
     state: u8,
@@ -42,7 +46,8 @@ impl Kernel {
     pub(crate) fn load() -> Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let protocol = SockProtocol::NetlinkSockDiag;
-        let kernel = Self(socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?);
+        let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
+        let mut kernel = Self { socket, sequence: 0 };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let any = (Ipv4Addr::UNSPECIFIED, 0).into();
         kernel.socket(listener.local_addr()?, any, LOOPBACK)?.ok_or(ErrorKind::NotFound)?;
@@ -55,7 +60,7 @@ impl Kernel {
     /// # Errors
     ///
     /// `ConnectionReset`: the other end is closed. Any other: the kernel does not say.
-    pub(crate) fn owner(&self, near: SocketAddr, address: SocketAddr) -> Result<Option<u32>> {
+    pub(crate) fn owner(&mut self, near: SocketAddr, address: SocketAddr) -> Result<Option<u32>> {
         let mut owner = self.owner_on(near, address, LOOPBACK)?;
         if owner.is_none() {
             for interface in &if_nameindex()? {
@@ -67,7 +72,12 @@ impl Kernel {
         Ok(owner)
     }
 
-    fn owner_on(&self, near: SocketAddr, peer: SocketAddr, interface: u32) -> Result<Option<u32>> {
+    fn owner_on(
+        &mut self,
+        near: SocketAddr,
+        peer: SocketAddr,
+        interface: u32,
+    ) -> Result<Option<u32>> {
         let socket = match self.socket(peer, near, interface)? {
             // No program has it yet: the one that listens will accept it.
             Some(Socket { state: ESTABLISHED | SYN_RECV, inode: 0, .. }) => {
@@ -84,12 +94,22 @@ impl Kernel {
 
     /// The socket that a packet from `peer` to `own` reaches: this connection's, or one that
     /// listens.
-    fn socket(&self, own: SocketAddr, peer: SocketAddr, interface: u32) -> Result<Option<Socket>> {
-        rustix::io::write(&self.0, &question(own, peer, interface))?;
+    fn socket(
+        &mut self,
+        own: SocketAddr,
+        peer: SocketAddr,
+        interface: u32,
+    ) -> Result<Option<Socket>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        rustix::io::write(&self.socket, &question(self.sequence, own, peer, interface))?;
         // The kernel cuts off the fields after the last one that is needed.
         let mut answer = [[0; 4]; 22];
-        rustix::io::read(&self.0, answer.as_flattened_mut())?;
-        let [_, [kind0, kind1, ..], _, _, first @ [_, state, ..], .., uid, inode] = answer;
+        rustix::io::read(&self.socket, answer.as_flattened_mut())?;
+        let [_, [kind0, kind1, ..], sequence, _, first @ [_, state, ..], .., uid, inode] = answer;
+        if u32::from_ne_bytes(sequence) != self.sequence {
+            // It would show a socket from before as the one of now.
+            return Err(ErrorKind::InvalidData.into());
+        }
         if u16::from_ne_bytes([kind0, kind1]) == BY_FAMILY {
             let [uid, inode] = [uid, inode].map(u32::from_ne_bytes);
             return Ok(Some(Socket { state, uid, inode }));
@@ -100,12 +120,13 @@ impl Kernel {
 }
 
 /// A `nlmsghdr` and an `inet_diag_req_v2` for TCP sockets in any state, with any cookie.
-fn question(own: SocketAddr, peer: SocketAddr, interface: u32) -> Vec<u8> {
+fn question(sequence: u32, own: SocketAddr, peer: SocketAddr, interface: u32) -> Vec<u8> {
     let is_v4 = own.ip().to_canonical().is_ipv4();
     let family = if is_v4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let mut bytes = Vec::with_capacity(72);
     bytes.extend(72_u32.to_ne_bytes());
-    bytes.extend([BY_FAMILY, 1, 0, 0, 0, 0].into_iter().flat_map(u16::to_ne_bytes));
+    bytes.extend([BY_FAMILY, 1].into_iter().flat_map(u16::to_ne_bytes));
+    bytes.extend([sequence, 0].into_iter().flat_map(u32::to_ne_bytes));
     bytes.extend([family as u8, 6, 0, 0, 0xff, 0xff, 0xff, 0xff]);
     bytes.extend([own.port(), peer.port()].into_iter().flat_map(u16::to_be_bytes));
     bytes.extend([own.ip(), peer.ip()].into_iter().flat_map(to_octets));
@@ -177,6 +198,18 @@ mod tests {
         let one = "127.0.0.1:1".parse().unwrap();
         let two = "127.0.0.1:2".parse().unwrap();
         assert_eq!(owner(one, two).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    /// An answer that was left unread was taken for that to the next question.
+    #[test]
+    fn an_answer_to_an_earlier_question_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = TcpStream::connect(address).unwrap();
+        let near = client.local_addr().unwrap();
+        let mut kernel = Kernel::load().unwrap();
+        rustix::io::write(&kernel.socket, &question(1, address, near, LOOPBACK)).unwrap();
+        assert_eq!(kernel.owner(near, address).unwrap_err().kind(), ErrorKind::InvalidData);
     }
 
     /// Everybody may bind a socket to an interface, and then it is shown there only.
