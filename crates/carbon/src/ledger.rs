@@ -43,6 +43,15 @@ enum Hold {
     UnknownAge,
 }
 
+/// What an earlier run of the daemon has done with a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Earlier {
+    Nothing,
+    /// It was killed before it could record whether it has written it.
+    PerhapsWritten,
+    Written,
+}
+
 #[derive(Debug)]
 struct LedgerBatch {
     timestamp: i64,
@@ -53,8 +62,7 @@ struct LedgerBatch {
     fresh: bool,
     /// Whether the whole tick was ever written.
     sent: bool,
-    /// Whether an earlier run of the daemon has written it, or may have.
-    earlier: bool,
+    earlier: Earlier,
     /// With a window of zero: how many frames of a due tick are already written and are not written
     /// again.
     frames: usize,
@@ -67,9 +75,9 @@ struct LedgerBatch {
 }
 
 impl LedgerBatch {
-    /// Whether it was ever written as a whole, by this run or an earlier one, or may have been.
-    const fn was_written(&self) -> bool {
-        self.sent || self.earlier
+    /// Whether it was ever written as a whole, by this run or an earlier one, as far as is known.
+    fn was_sent(&self) -> bool {
+        self.sent || self.earlier == Earlier::Written
     }
 
     const fn hold(&self) -> Hold {
@@ -85,7 +93,7 @@ impl LedgerBatch {
         if by_time {
             (Hold::Not, self.timestamp, batch)
         } else {
-            (self.hold(), self.sent.into(), batch)
+            (self.hold(), self.was_sent().into(), batch)
         }
     }
 }
@@ -154,7 +162,7 @@ impl Sums {
                     Hold::Provisional => self.provisional.each_mut(),
                     Hold::UnknownAge => self.unknown_age.each_mut(),
                 };
-                let due = if held.was_written() { again } else { unsent };
+                let due = if held.was_sent() { again } else { unsent };
                 (due.ticks, due.points) = (op(due.ticks, 1), op(due.points, held.points));
             }
             DeliveryStage::Written(..) => self.written = op(self.written, 1),
@@ -248,7 +256,7 @@ impl Ledger {
             stage,
             fresh,
             sent,
-            earlier: false,
+            earlier: Earlier::Nothing,
             frames: 0,
             evicted: false,
             provisional: false,
@@ -274,21 +282,26 @@ impl Ledger {
         std::mem::take(&mut self.collected)
     }
 
-    /// An earlier run has written a tick that was just inserted, or may have: it is never counted
-    /// as not sent.
-    pub(crate) fn note_written_earlier(&mut self, batch: u64) {
-        if let Some(held) = self.batches.get_mut(&batch) {
-            self.sums.change(held, |held| held.earlier = true);
+    /// An earlier run has written a tick that was just inserted: it waits, from now on, to be
+    /// written again.
+    pub(crate) fn note_written_earlier(&mut self, batch: u64, now: Duration) {
+        if self.change_due(batch, |held| held.earlier = Earlier::Written) {
+            self.lost_at.get_or_insert(now);
         }
     }
 
-    /// Whether a tick was ever written, or may have been.
-    pub(crate) fn was_written(&self, batch: u64) -> bool {
-        self.batches.get(&batch).is_some_and(LedgerBatch::was_written)
+    /// An earlier run may have written it: if it is dropped, it is not counted as never sent.
+    pub(crate) fn note_perhaps_written_earlier(&mut self, batch: u64) {
+        self.change_due(batch, |held| held.earlier = Earlier::PerhapsWritten);
     }
 
-    /// Changes what holds a tick back. Returns whether it is due.
-    fn change_hold(&mut self, batch: u64, change: impl FnOnce(&mut LedgerBatch)) -> bool {
+    /// Whether a tick was ever written, as far as is known.
+    pub(crate) fn was_written(&self, batch: u64) -> bool {
+        self.batches.get(&batch).is_some_and(LedgerBatch::was_sent)
+    }
+
+    /// Changes what orders a tick among those that are due. Returns whether it is due.
+    fn change_due(&mut self, batch: u64, change: impl FnOnce(&mut LedgerBatch)) -> bool {
         let Some(held) = self.batches.get_mut(&batch) else { return false };
         let is_due = self.due.remove(&held.due_key(batch, self.by_time));
         self.sums.change(held, change);
@@ -300,20 +313,20 @@ impl Ledger {
 
     /// A tick that was just inserted is provisional.
     pub(crate) fn hold(&mut self, batch: u64) {
-        self.change_hold(batch, |held| held.provisional = true);
+        self.change_due(batch, |held| held.provisional = true);
     }
 
     /// Provisional ticks are like all others from now on. Returns whether one of them is due.
     pub(crate) fn confirm(&mut self) -> bool {
         let provisional = self.batches.iter().filter(|(_, held)| held.provisional);
         let provisional: Vec<u64> = provisional.map(|(&batch, _)| batch).collect();
-        let confirm = |batch| self.change_hold(batch, |held| held.provisional = false);
+        let confirm = |batch| self.change_due(batch, |held| held.provisional = false);
         provisional.into_iter().map(confirm).fold(false, |any, is_due| any | is_due)
     }
 
     /// Says whether the age of a tick is unknown.
     pub(crate) fn set_unknown_age(&mut self, batch: u64, unknown_age: bool) {
-        self.change_hold(batch, |held| held.unknown_age = unknown_age);
+        self.change_due(batch, |held| held.unknown_age = unknown_age);
     }
 
     #[cfg(test)]
@@ -507,7 +520,7 @@ impl Ledger {
         if held.stage == DeliveryStage::Due {
             let (sent, points) = (held.sent, held.points);
             // A provisional tick is withdrawn, which is no loss.
-            let was_written = sent || held.earlier && !held.provisional;
+            let was_written = sent || held.earlier != Earlier::Nothing && !held.provisional;
             self.due.remove(&held.due_key(batch, self.by_time));
             self.sums.subtract(held);
             self.batches.remove(&batch);
@@ -551,7 +564,7 @@ impl Ledger {
         let unsent = [Hold::Not, Hold::Provisional].into_iter().filter_map(|hold| {
             let due = self.due.range((hold, i64::MIN, 0)..(hold, i64::MAX, 0));
             let mut batches = due.filter_map(|(.., batch)| self.batches.get(batch));
-            batches.find(|held| !held.was_written() && !held.unknown_age)
+            batches.find(|held| !held.was_sent() && !held.unknown_age)
         });
         unsent.map(|held| held.timestamp).min()
     }

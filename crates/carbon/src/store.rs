@@ -166,8 +166,10 @@ pub(crate) struct Restored {
     pub(crate) batches: BTreeMap<u64, Summary>,
     /// (destination, batch), including destinations that are no longer configured.
     pub(crate) due: Vec<(Arc<str>, u64)>,
-    /// Those of them that were written before, or may have been.
+    /// Those of them that were written before.
     pub(crate) written: Vec<(Arc<str>, u64)>,
+    /// Those that may have been: the daemon was killed while it could write them.
+    pub(crate) perhaps_written: Vec<(Arc<str>, u64)>,
     /// Points of each destination that are damaged or missing.
     pub(crate) lost: BTreeMap<Arc<str>, u64>,
     /// How many records are damaged or missing.

@@ -77,6 +77,7 @@ impl QueueState {
         }
         restored.due.retain(|(_, id)| restored.batches.contains_key(id));
         restored.written.retain(|(_, id)| restored.batches.contains_key(id));
+        restored.perhaps_written.retain(|(_, id)| restored.batches.contains_key(id));
         self.removed.retain(|id| !restored.batches.contains_key(id));
     }
 
@@ -147,8 +148,13 @@ impl QueueState {
                 destination.take(id, batch, false);
             }
         }
+        let now = Moment::now().boot;
         for (name, id) in restored.written {
-            self.destinations.entry(name).and_modify(|to| to.ledger.note_written_earlier(id));
+            self.destinations.entry(name).and_modify(|to| to.ledger.note_written_earlier(id, now));
+        }
+        for (name, id) in restored.perhaps_written {
+            let note = |to: &mut DestinationState| to.ledger.note_perhaps_written_earlier(id);
+            self.destinations.entry(name).and_modify(note);
         }
         for id in held {
             // A torn commit may have lost what its destinations are.

@@ -536,6 +536,41 @@ async fn what_an_earlier_run_has_sent_is_to_be_sent_again_and_not_unsent() {
     assert_eq!((after.unsent.ticks, after.again.ticks), (2, 8));
 }
 
+/// A backlog that had never been sent was called sent, because its destination was connected when
+/// the daemon was killed.
+#[tokio::test]
+async fn what_may_have_been_written_before_a_kill_is_unsent_after_it_and_after_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut queue = reopened(dir.path()).await;
+    (1..=10).for_each(|timestamp| queue.push(&batch(timestamp)));
+    removal::all_durable(&queue).await;
+    let outbox = queue.outbox("a");
+    outbox.update_status(|status| status.connected = true);
+    for _ in 0..3 {
+        let id = outbox.next_due(DueFilter::All).unwrap().id;
+        outbox.change_ledger(|ledger| ledger.note_written(id, 1));
+    }
+    let mut folders = vec![dir];
+    for kill in 1..=3_u8 {
+        // Its commit records what was written before it.
+        queue.push(&batch(10 + i64::from(kill)));
+        removal::all_durable(&queue).await;
+        let killed = tempfile::tempdir().unwrap();
+        removal::copy(folders.last().unwrap().path(), killed.path());
+        queue = reopened(killed.path()).await;
+        folders.push(killed);
+        let status = queue.outbox("a").status();
+        assert_eq!((status.unsent.ticks, status.again.ticks), (7 + u64::from(kill), 3), "{kill}");
+        assert_eq!(status.oldest_unsent, Some(3), "{kill}");
+        assert_eq!(status.waits_since, Some(3), "{kill}");
+    }
+    // They may have been read, so nobody can call them lost.
+    let ids: Vec<u64> = queue.shared.state().batches.keys().copied().collect();
+    ids.into_iter().for_each(|id| queue.shared.state().evict(id));
+    let status = queue.outbox("a").status();
+    assert_eq!((status.unproved, status.dropped.full), (13 - 2, 2), "the last two came later");
+}
+
 /// After SIGCONT it would go on, and two processes would write to the folder.
 #[tokio::test]
 async fn a_folder_of_a_process_that_is_stopped_is_refused() {

@@ -39,6 +39,8 @@ pub(super) struct LoggedBatch {
     pub(super) due: Vec<Arc<str>>,
     /// Those to which it was written before the log was opened.
     pub(super) written: Vec<Arc<str>>,
+    /// Those to which it may have been written when an earlier run was killed.
+    pub(super) perhaps: Vec<Arc<str>>,
 }
 
 /// A segment: its bytes, and how many batches in it are due.
@@ -86,6 +88,12 @@ pub(crate) fn segment_bytes(max_bytes: u64) -> u64 {
 impl Log {
     pub(super) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.bytes).sum()
+    }
+
+    /// Of the newest states.
+    pub(super) fn states_bytes(&self) -> u64 {
+        let sizes = self.states.values().map(|(_, bytes)| bytes.len());
+        u64::try_from(sizes.sum::<usize>()).unwrap_or(u64::MAX)
     }
 
     /// Whether the newest segment is still in the folder.
@@ -145,13 +153,15 @@ impl Log {
             .chain(changes.states.values().map(|bytes| bytes.len()));
         let size = u64::try_from(sizes.sum::<usize>()).unwrap_or(u64::MAX);
         let before = self.segments.get(&self.last).map_or(0, |segment| segment.bytes);
-        let newest = self
-            .newest
-            .take()
-            .filter(|_| before.saturating_add(size) <= segment_bytes(self.max_bytes));
+        // Copies of large states would fill each segment at once, and go to the next with the next
+        // commit.
+        let most = segment_bytes(self.max_bytes).saturating_add(self.states_bytes());
+        let newest = self.newest.take().filter(|_| before.saturating_add(size) <= most);
         let (segment, before) =
             if newest.is_some() { (self.last, before) } else { (self.number, 0) };
-        let gone = gone.unwrap_or_else(|| self.leaving(segment, size, finished));
+        let mut gone = gone.unwrap_or_else(|| self.leaving(segment, size, finished));
+        // A segment without a record has the number of the one that takes its place now.
+        gone.retain(|gone| *gone != segment);
 
         let (mut number, mut totals) = (self.number, self.totals.clone());
         let (mut parts, mut end) = (Vec::new(), before);
@@ -191,7 +201,16 @@ impl Log {
             }
             appended.insert(
                 id,
-                LoggedBatch { segment, offset, length, number, points, due, written: Vec::new() },
+                LoggedBatch {
+                    segment,
+                    offset,
+                    length,
+                    number,
+                    points,
+                    due,
+                    written: Vec::new(),
+                    perhaps: Vec::new(),
+                },
             );
         }
         let done = self.done(&appended, changes);
@@ -202,12 +221,13 @@ impl Log {
             let logged = appended.get(id).or_else(|| self.batches.get(id));
             logged.is_some_and(|logged| logged.due.contains(to))
         };
-        let ids: Vec<_> =
-            self.unsure.iter().chain(&changes.written).filter(is_due).cloned().collect();
+        let ids: Vec<_> = changes.written.iter().filter(is_due).cloned().collect();
+        let perhaps: Vec<_> = self.unsure.iter().filter(is_due).cloned().collect();
         let writing = changes.writing.clone().unwrap_or_else(|| self.writing.clone());
         let is_told = newest.is_some() || writing.is_empty();
-        if !ids.is_empty() || writing != self.writing || !is_told {
-            put(Content::Written { ids, writing: writing.clone() }, &totals, Vec::new());
+        if !ids.is_empty() || !perhaps.is_empty() || writing != self.writing || !is_told {
+            let content = Content::Written { ids, perhaps, writing: writing.clone() };
+            put(content, &totals, Vec::new());
         }
         // The newest states of segments that will be removed are copied.
         let mut states = changes.states.clone();

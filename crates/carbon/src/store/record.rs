@@ -80,8 +80,10 @@ pub(super) enum Content {
     /// Destinations and ids: batches that were written for the first time. `writing`: destinations
     /// that may be written to after this record. If it is the last one of its kind, whatever is due
     /// to them may have been written.
+    /// `perhaps`: those that were so when an earlier run was killed.
     Written {
         ids: Vec<(Arc<str>, u64)>,
+        perhaps: Vec<(Arc<str>, u64)>,
         writing: Vec<Arc<str>>,
     },
 }

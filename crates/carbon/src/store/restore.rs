@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::folder::MOST_NUMBER;
 use super::log::{Log, LoggedBatch, Segment};
-use super::record::{self, Content, Done, Head, Record, Totals};
+use super::record::{self, Content, Done, FrameHead, Head, Record, Totals};
 use super::{Restored, StoreError, Summary, disk, folder};
 use crate::clock::Moment;
 
@@ -40,12 +40,36 @@ fn add(points: &mut Totals, to: &Arc<str>, more: u64) {
     *sum = sum.saturating_add(more);
 }
 
-/// Removes a segment that has nothing but its `begin`. Returns what it had.
+/// Each frame's head with its bytes, which may be fewer.
+fn frames(heads: Vec<FrameHead>, mut body: &[u8]) -> impl Iterator<Item = (FrameHead, &[u8])> {
+    heads.into_iter().map(move |head| {
+        let length = usize::try_from(head.bytes).unwrap_or(usize::MAX).min(body.len());
+        let (its, rest) = body.split_at_checked(length).unwrap_or_default();
+        body = rest;
+        (head, its)
+    })
+}
+
+/// Whether a kill cut off this record if it is the last one: its commit has not returned.
+fn is_torn(content: &Content, body: &[u8]) -> bool {
+    match content {
+        Content::Batch { id, frames: heads, .. } => {
+            frames(heads.clone(), body).any(|(head, its)| !head.fits(*id, its))
+        }
+        Content::State { sum, .. } => crc32fast::hash(body) != *sum,
+        _ => false,
+    }
+}
+
+/// Removes a segment that has nothing but its `begin`, and perhaps a torn record. Returns what it
+/// had.
 fn remove_without_records(path: &Path) -> Option<Vec<u8>> {
-    let is_begin = |record: Result<Record<'_>, u8>| {
-        record.is_ok_and(|record| matches!(record.head.content, Content::Begin { .. }))
+    let is_nothing = |record: Result<Record<'_>, u8>| {
+        record.is_ok_and(|Record { head: Head { content, .. }, body, .. }| {
+            matches!(content, Content::Begin { .. }) || is_torn(&content, body)
+        })
     };
-    let bytes = fs::read(path).ok().filter(|bytes| record::records(bytes).all(is_begin))?;
+    let bytes = fs::read(path).ok().filter(|bytes| record::records(bytes).all(is_nothing))?;
     disk::remove(path).is_ok().then_some(bytes)
 }
 
@@ -91,10 +115,13 @@ impl Log {
             scan.log.last = segment;
         }
         for (segment, bytes) in without_records.into_iter().rev() {
-            let before = scan.log.totals.clone();
+            let (number, totals) = (scan.log.number, scan.log.totals.clone());
             // What it says of destinations holds.
             let _ = scan.segment(segment, None, &bytes);
-            scan.log.totals = before;
+            scan.log.totals = totals;
+            if !scan.log.segments.is_empty() {
+                scan.log.number = number;
+            }
         }
         // A disk that returns nothing at all may return everything later.
         if let Some(error) = refused.filter(|_| is_empty) {
@@ -154,8 +181,14 @@ impl Scan {
                 points: 0,
                 due: Vec::new(),
                 written: Vec::new(),
+                perhaps: Vec::new(),
             };
-            self.record(logged, content, body, is_last);
+            if is_last && is_torn(&content, body) {
+                // The next record takes its number, so that it is not there after it either.
+                self.log.number = number;
+                continue;
+            }
+            self.record(logged, content, body);
         }
         Ok(has_records)
     }
@@ -178,27 +211,18 @@ impl Scan {
         }
     }
 
-    fn record(
-        &mut self,
-        mut logged: LoggedBatch,
-        content: Content,
-        mut body: &[u8],
-        is_last: bool,
-    ) {
+    fn record(&mut self, mut logged: LoggedBatch, content: Content, body: &[u8]) {
         let number = logged.number;
         match content {
             Content::Begin { .. } => {}
-            Content::Batch { id, timestamp, pushed, due, frames } => {
+            Content::Batch { id, timestamp, pushed, due, frames: heads } => {
                 let is_this_boot =
                     self.boot == Some(self.log.boot) && self.log.boot != disk::NO_BOOT;
                 let moment = |(boot, wall)| Moment { boot: Duration::from_millis(boot), wall };
                 let pushed = pushed.filter(|_| is_this_boot).map(moment);
                 let mut summary = Summary { timestamp, pushed, points: 0, bytes: 0 };
                 let mut damaged = 0;
-                for frame in frames {
-                    let length = usize::try_from(frame.bytes).unwrap_or(usize::MAX).min(body.len());
-                    let (its, rest) = body.split_at_checked(length).unwrap_or_default();
-                    body = rest;
+                for (frame, its) in frames(heads, body) {
                     if frame.fits(id, its) {
                         summary.points = summary.points.saturating_add(frame.points.into());
                         summary.bytes = summary.bytes.saturating_add(its.len());
@@ -213,12 +237,6 @@ impl Scan {
                 let before = self.summaries.get(&id).filter(|_| self.log.batches.contains_key(&id));
                 if damaged > 0 && before.is_some_and(|(_, damaged)| *damaged == 0) {
                     // A copy, for files that came back.
-                    return;
-                }
-                if is_last && damaged > 0 {
-                    // As after a power cut: it is not there.
-                    let torn = due.into_iter().map(|to| Done { to, number, id, points });
-                    self.log.settled.extend(torn);
                     return;
                 }
                 (logged.points, logged.due) = (summary.points, due);
@@ -237,11 +255,13 @@ impl Scan {
             Content::State { name, sum } if crc32fast::hash(body) == sum => {
                 self.log.states.insert(name, (logged.segment, Arc::from(body)));
             }
-            Content::State { .. } if is_last => {}
             Content::State { .. } => {
                 self.gaps.push((number..number.saturating_add(1), Totals::new()))
             }
-            Content::Written { ids, writing } => {
+            Content::Written { ids, perhaps, writing } => {
+                for (to, id) in perhaps {
+                    self.log.batches.entry(id).and_modify(|logged| logged.perhaps.push(to));
+                }
                 for (to, id) in ids {
                     self.log.batches.entry(id).and_modify(|logged| logged.written.push(to));
                 }
@@ -303,13 +323,14 @@ impl Scan {
                 let (written, others): (Vec<_>, Vec<_>) =
                     logged.due.iter().cloned().partition(|to| logged.written.contains(to));
                 restored.written.extend(written.into_iter().map(|to| (to, id)));
-                let unsure = others.into_iter().filter(|to| writing.contains(to));
+                let is_unsure = |to: &Arc<str>| writing.contains(to) || logged.perhaps.contains(to);
+                let unsure = others.into_iter().filter(is_unsure);
                 log.unsure.extend(unsure.map(|to| (to, id)));
                 restored.batches.insert(id, summary);
                 log.keep(id, logged);
             }
         }
-        restored.written.extend(log.unsure.iter().cloned());
+        restored.perhaps_written.extend(log.unsure.iter().cloned());
         log.settled.append(&mut settled);
         // It can no longer be proved that they were read. What is due was evicted while these files
         // were elsewhere.

@@ -66,8 +66,7 @@ impl Log {
 
     /// Makes the reserve if there is none, or if it is too small for the states.
     pub(super) fn keep_reserve(&mut self) {
-        let states: usize = self.states.values().map(|(_, bytes)| bytes.len()).sum();
-        let states = u64::try_from(states).unwrap_or(u64::MAX);
+        let states = self.states_bytes();
         // It need not be made again for each state that grows a little.
         if self.reserve.is_some_and(|bytes| bytes >= states.saturating_add(RESERVE_BYTES / 2)) {
             return;

@@ -440,26 +440,62 @@ fn the_newest_state_of_each_name_and_what_is_evicted_outlive_their_segments() {
     assert_eq!(restored.unproved, [(name("a"), 7)].into(), "a later done cancels it");
 }
 
+/// A commit that is cut off after each byte, of each kind of record with a body.
 #[test]
 fn of_a_power_cut_in_the_middle_of_a_commit_nothing_is_told() {
-    let whole = tempfile::tempdir().unwrap();
-    let (mut log, _) = open(whole.path());
-    log.commit(&append([1])).unwrap();
-    let before = log.bytes();
-    log.commit(&append([2])).unwrap();
-    let file = segments(whole.path()).pop().unwrap();
-    let bytes = fs::read(&file).unwrap();
-    for end in usize::try_from(before).unwrap()..bytes.len() {
-        fs::write(&file, &bytes[..end]).unwrap();
-        let dir = copy(whole.path());
-        for run in 0..3 {
+    for cut in [append([2]), state("counts", &[5; 40])] {
+        let whole = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(whole.path());
+        log.commit(&append([1])).unwrap();
+        let before = log.bytes();
+        log.commit(&cut).unwrap();
+        let file = segments(whole.path()).pop().unwrap();
+        let bytes = fs::read(&file).unwrap();
+        for end in usize::try_from(before).unwrap()..bytes.len() {
+            fs::write(&file, &bytes[..end]).unwrap();
+            let dir = copy(whole.path());
+            for run in 0..3 {
+                let (mut log, restored) = open(dir.path());
+                assert_eq!((restored.damaged, restored.lost.len()), (0, 0), "{end}, run {run}");
+                assert!(
+                    restored.batches.keys().copied().eq([1].into_iter().chain(10..10 + run)),
+                    "{end}, run {run}"
+                );
+                log.commit(&append([10 + run])).unwrap();
+            }
+        }
+    }
+}
+
+/// What the first cut has left was settled by the commit that the second one cut off.
+#[test]
+fn of_power_cuts_in_the_middle_of_commits_of_several_runs_nothing_is_told() {
+    for seed in 0..400 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let dir = tempfile::tempdir().unwrap();
+        let mut there = BTreeSet::new();
+        for run in 1..6 {
+            let at = format!("seed {seed}, run {run}");
             let (mut log, restored) = open(dir.path());
-            assert_eq!((restored.damaged, restored.lost.len()), (0, 0), "{end}, run {run}");
-            assert!(
-                restored.batches.keys().copied().eq([1].into_iter().chain(10..10 + run)),
-                "{end}, run {run}"
-            );
-            log.commit(&append([10 + run])).unwrap();
+            assert_eq!((restored.damaged, restored.lost.len()), (0, 0), "{at}");
+            let found: BTreeSet<u64> = restored.batches.into_keys().collect();
+            assert!(found.is_superset(&there), "{at}: {found:?} of {there:?}");
+            there = found;
+            if random.bool() {
+                log.commit(&append([100 + run])).unwrap();
+                there.insert(100 + run);
+            }
+            let files = segments(dir.path());
+            let size = |file: &Path| fs::metadata(file).map_or(0, |metadata| metadata.len());
+            let before = files.last().map_or(0, |file| size(file));
+            let cut =
+                Changes { states: state("counts", &[5; 40]).states, ..append([run, 10 + run]) };
+            log.commit(&cut).unwrap();
+            let file = segments(dir.path()).pop().unwrap();
+            let before = if files.contains(&file) { before } else { 0 };
+            let bytes = fs::read(&file).unwrap();
+            let end = random.usize(usize::try_from(before).unwrap()..bytes.len());
+            fs::write(&file, &bytes[..end]).unwrap();
         }
     }
 }
