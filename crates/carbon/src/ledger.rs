@@ -534,6 +534,14 @@ impl Ledger {
         Some(Removed::Written)
     }
 
+    /// A due tick cannot be sent to this destination, which is done with it. Returns its points if
+    /// they were never written.
+    pub(crate) fn discard(&mut self, batch: u64) -> u64 {
+        let Some(removed) = self.remove(batch) else { return 0 };
+        self.done.push(batch);
+        if let Removed::Unwritten(points) = removed { points } else { 0 }
+    }
+
     pub(crate) const fn sums(&self) -> Sums {
         self.sums
     }

@@ -12,7 +12,7 @@ use crate::clock::Moment;
 use crate::connection_error::ConnectionError;
 use crate::ledger::{Ledger, Ticks};
 use crate::store::StoreError;
-use carbon_wire::{Frame, points};
+use carbon_wire::{Frame, WireError, points};
 
 /// The next batch for a destination.
 #[derive(Clone, Debug)]
@@ -253,22 +253,24 @@ impl Outbox {
                 Loaded::NotNow(error)
             }
             damaged => {
-                let is_missing = matches!(damaged, Err(StoreError::Missing));
-                self.drop_damaged(due.id, is_missing, damaged.err().map(|error| error.to_string()));
+                let mut state = self.shared.state();
+                if matches!(damaged, Err(StoreError::Missing)) {
+                    state.lose_with_files(due.id);
+                } else {
+                    state.drop_batch(due.id, |dropped| &mut dropped.damaged);
+                }
+                let error = damaged.err().map(|error| error.to_string());
+                error!(destination = %self.name, error, "a tick in the queue is damaged and lost");
                 Loaded::Lost
             }
         }
     }
 
-    /// A batch cannot be read, or is not in the file: it is lost, and counted.
-    pub(crate) fn drop_damaged(&self, id: u64, is_missing: bool, error: Option<String>) {
-        let mut state = self.shared.state();
-        if is_missing {
-            state.lose_with_files(id);
-        } else {
-            state.drop_batch(id, |dropped| &mut dropped.damaged);
-        }
-        error!(destination = %self.name, error, "a tick in the queue is damaged and lost");
+    /// A batch cannot be encoded for this destination: it is lost there, and counted.
+    pub(crate) fn drop_unencodable(&self, id: u64, error: &WireError) {
+        let lost = self.change_ledger(|ledger| ledger.discard(id));
+        self.update_status(|status| status.dropped.damaged += lost);
+        error!(destination = %self.name, %error, "a tick cannot be encoded, and is lost");
     }
 
     /// Changes the ledger, and releases what is done.

@@ -21,7 +21,7 @@ use super::state::first_id;
 use super::*;
 use crate::sender::Sender;
 use crate::store::{Restored, StoreError, Summary};
-use carbon_wire::Protocol;
+use carbon_wire::{MetricNames, Protocol};
 
 const PATIENCE: Duration = Duration::from_secs(150);
 const NAMES: [&str; 1] = ["a"];

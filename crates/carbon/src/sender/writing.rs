@@ -82,7 +82,7 @@ impl SenderTask {
         })
     }
 
-    /// Whether this batch may be written now, and if not, until when it waits. `None`: for an event.
+    /// Whether this batch may be written now. If not: until when it waits; `None` is until an event.
     async fn permit<C: Stream>(
         &mut self,
         links: &mut Links<C>,
@@ -145,7 +145,7 @@ impl SenderTask {
             let bytes = match frame.bytes(self.to.protocol, self.to.names) {
                 Ok(bytes) => bytes,
                 Err(error) => {
-                    self.outbox.drop_damaged(due.id, false, Some(error.to_string()));
+                    self.outbox.drop_unencodable(due.id, &error);
                     return Ok(false);
                 }
             };

@@ -227,6 +227,25 @@ async fn when_the_tick_of_a_clock_that_was_ahead_is_done_the_others_expire() {
     assert_eq!((at(12), at(23)), (1, 0));
 }
 
+/// It was dropped for all destinations, also for those that read pickle and get it as it is.
+#[tokio::test]
+async fn what_cannot_be_encoded_for_one_destination_goes_to_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::open(Some(dir.path().to_owned()), limits(), &["a".into(), "b".into()]);
+    (1..=2).for_each(|timestamp| queue.push(&batch(timestamp)));
+    removal::all_durable(&queue).await;
+    let [a, b] = ["a", "b"].map(|name| queue.outbox(name));
+    let no_pickle = Frame { points: 1, body: vec![1] };
+    let error = no_pickle.bytes(Protocol::Plaintext, MetricNames::Paths).unwrap_err();
+    a.drop_unencodable(a.next_due(DueFilter::All).unwrap().id, &error);
+    queue.push(&batch(3));
+    removal::all_durable(&queue).await;
+    assert_eq!((a.status().due(), a.status().held), (2, 2));
+    assert_eq!(removal::after_a_kill(dir.path()).await.0.len(), 2, "and in the log");
+    assert_eq!((a.status().dropped.damaged, b.status().dropped.damaged), (1, 0));
+    assert_eq!((b.status().due(), queue.shared.state().batches.len()), (3, 3));
+}
+
 /// What a run of three ticks leaves, when it has said `connected` before the last of them and
 /// `written` so many; and what a later one counts at max_age: dropped, unproved.
 async fn counted_at_max_age(connected: bool, written: usize, is_killed: bool) -> (u64, u64) {
