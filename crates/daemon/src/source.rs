@@ -81,12 +81,11 @@ impl SourceError {
         )
     }
 
-    /// Whether libslurm's credential, refused or not usable, was the environment's token. Only a
-    /// slurmctld that cannot be reached has seen none.
+    /// Whether libslurm's credential, refused or not usable, was the environment's token.
     pub(crate) fn has_used_token(&self) -> bool {
         let Self::Refused(failure, said) = self.root() else { return false };
         said.kind == ReaderKind::Libslurm
-            && failure.errno != errno::CTLD_COMMUNICATIONS_CONNECTION_ERROR
+            && errno::concerns_credential(failure.errno)
             && std::env::var_os(TOKEN).is_some()
     }
 

@@ -23,14 +23,13 @@ pub(crate) fn advice(call: &str, errno: i32) -> Option<&'static str> {
         slurm::PROTOCOL_SOCKET_IMPL_TIMEOUT => {
             "slurmctld accepts connections but does not answer: is it stopped or overloaded?"
         }
-        // SLURM_PROTOCOL_SOCKET_ZERO_BYTES_SENT: the result of another cluster's munge key
-        5005 => {
+        // The result of another cluster's munge key.
+        slurm::PROTOCOL_SOCKET_ZERO_BYTES_SENT => {
             "slurmctld closed the connection, most often because it rejects this host's \
              credential. Are munge.key and the clocks the same on both hosts? See its log, and try \
              `munge -n | ssh CONTROLLER unmunge`."
         }
-        // ESLURM_USER_ID_MISSING
-        2010 | slurm::ACCESS_DENIED => {
+        slurm::USER_ID_MISSING | slurm::ACCESS_DENIED => {
             "Only an operator of the cluster may do this: `sacctmgr modify user ... set \
                 adminlevel=operator`."
         }
@@ -71,6 +70,8 @@ mod tests {
             ),
             (slurm::NO_CHANGE_IN_DATA, c::SLURM_NO_CHANGE_IN_DATA),
             (slurm::ACCESS_DENIED, c::ESLURM_ACCESS_DENIED),
+            (slurm::USER_ID_MISSING, c::ESLURM_USER_ID_MISSING),
+            (slurm::PROTOCOL_SOCKET_ZERO_BYTES_SENT, c::SLURM_PROTOCOL_SOCKET_ZERO_BYTES_SENT),
             (slurm::IN_STANDBY_MODE, c::ESLURM_IN_STANDBY_MODE),
             (slurm::PROTOCOL_INCOMPLETE_PACKET, c::ESLURM_PROTOCOL_INCOMPLETE_PACKET),
             (slurm::PROTOCOL_SOCKET_IMPL_TIMEOUT, c::SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT),
