@@ -3,9 +3,13 @@
 //! of it.
 
 use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{Imitation, Invocation, Process, Space, find_program, proc, slurm_graphite, wait};
+use sandbox::{
+    Folder, Imitation, Invocation, Process, Space, find_program, proc, slurm_graphite, wait,
+};
 use sandbox::{Manner, Sink, TlsProxy, destination};
 
 use super::super::status::{runtime, start, status};
@@ -36,6 +40,7 @@ fn whatever_hangs_no_tick_is_missing() {
         ("the configuration's folder", || folder_hangs("configuration")),
         ("the queue's folder", || folder_hangs("queue")),
         ("the name service", names_hang),
+        ("the queue's folder at the start", stops_while_it_starts),
     ]);
 }
 
@@ -122,16 +127,41 @@ impl Touching {
     }
 }
 
-/// The file system of that folder does not answer.
-fn folder_hangs(name: &str) -> Result<String> {
-    let Some(mut touching) = Touching::new()? else { return Ok(SKIPPED.to_owned()) };
+/// A file system of its own for the folder.
+fn mount(touching: &Touching, path: &str) -> Result<Process> {
     let folder = &touching.rig.folder;
-    let path = folder.path().join(name).display().to_string();
     let bindfs = touching.space.process(folder, "bindfs", &find_program("bindfs")?, false)?;
-    let mut bindfs = bindfs.args(["-f", &path, &path]);
+    let mut bindfs = bindfs.args(["-f", path, path]);
     bindfs.spawn()?;
     let mounted = || touching.space.run(folder, &format!("mountpoint -q {path}")).is_ok();
     wait::until("the mount", SOON, mounted)?;
+    Ok(bindfs)
+}
+
+/// A SIGTERM had its effect after 17 s, and supervisord kills after 10.
+fn stops_while_it_starts() -> Result<String> {
+    let Some(mut touching) = Touching::new()? else { return Ok(SKIPPED.to_owned()) };
+    let path = touching.rig.folder.path().join("queue").display().to_string();
+    let mut bindfs = mount(&touching, &path)?;
+    bindfs.freeze()?;
+    touching.daemon.spawn()?;
+    wait::pause(Duration::from_secs(1));
+    touching.daemon.signal(proc::Signal::TERM)?;
+    touching.daemon.line("has ended before it had started", Duration::from_secs(2))?;
+    // The kernel ends no thread that waits for such a file system.
+    bindfs.thaw()?;
+    ensure!(touching.daemon.wait(SOON)?.status.success());
+    ensure!(
+        !touching.daemon.lines().iter().any(|line| line.contains("slurm-graphite has started"))
+    );
+    Ok("ended".to_owned())
+}
+
+/// The file system of that folder does not answer.
+fn folder_hangs(name: &str) -> Result<String> {
+    let Some(mut touching) = Touching::new()? else { return Ok(SKIPPED.to_owned()) };
+    let path = touching.rig.folder.path().join(name).display().to_string();
+    let mut bindfs = mount(&touching, &path)?;
     touching.start()?;
     bindfs.freeze()?;
     // It takes no lock of the folder: the daemon may hold one as long as this hangs, and no signal
@@ -143,13 +173,18 @@ fn folder_hangs(name: &str) -> Result<String> {
     touching.recovers()
 }
 
-fn names_hang() -> Result<String> {
-    let Some(mut touching) = Touching::new()? else { return Ok(SKIPPED.to_owned()) };
-    let folder = &touching.rig.folder;
+/// A library that replaces getaddrinfo, and the file for HANGS: while it exists, no look-up ends.
+pub(crate) fn hanging_names(folder: &Folder) -> Result<(PathBuf, PathBuf)> {
     let source = folder.write("names.c", NAMES)?;
     let [library, hangs] = ["names.so", "hangs"].map(|name| folder.path().join(name));
     let args = ["-shared", "-fPIC", "-o", &library.display().to_string(), &source];
     Invocation::of_program(folder, &find_program("cc")?, &args)?.succeed()?;
+    Ok((library, hangs))
+}
+
+fn names_hang() -> Result<String> {
+    let Some(mut touching) = Touching::new()? else { return Ok(SKIPPED.to_owned()) };
+    let (library, hangs) = hanging_names(&touching.rig.folder)?;
     touching.daemon.set_env("LD_PRELOAD", &library);
     touching.daemon.set_env("HANGS", &hangs);
     touching.start()?;

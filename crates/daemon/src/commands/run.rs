@@ -51,7 +51,14 @@ pub(super) fn run(options: &Options) -> Result<()> {
 
 async fn handle_events(config: Config, options: Options, logging: Logging) -> Result<()> {
     let mut signals = Signals::new().context("listening for signals")?;
-    let mut daemon = Daemon::start(config).await?;
+    // It may wait for a file system that hangs. As after a kill, nothing is lost.
+    let mut daemon = tokio::select! {
+        daemon = Daemon::start(config) => daemon?,
+        () = signals.stop() => {
+            info!("slurm-graphite has ended before it had started");
+            return Ok(());
+        }
+    };
     daemon.notify.insist("READY=1");
     loop {
         match daemon.select(&mut signals).await {
@@ -84,6 +91,13 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         })
+    }
+
+    async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }
 
@@ -292,8 +306,7 @@ impl Daemon {
         };
         let is_cut_short = tokio::select! {
             () = all => false,
-            _ = signals.terminate.recv() => true,
-            _ = signals.interrupt.recv() => true,
+            () = signals.stop() => true,
             never = self.notify.insisting() => match never {},
         };
         if is_cut_short {
