@@ -1,7 +1,7 @@
 //! One thread serves every peer: whatever one of them sends, or does not read, another destination
 //! gets each tick.
 
-mod hangs;
+pub(crate) mod hangs;
 pub(crate) mod trace;
 
 use std::collections::BTreeSet;

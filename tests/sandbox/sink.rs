@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 
@@ -41,6 +41,8 @@ struct Shared {
     manner: Mutex<Manner>,
     accepted: AtomicUsize,
     bytes: Mutex<Vec<u8>>,
+    /// Up to which byte everything had come, and when.
+    arrivals: Mutex<Vec<(usize, SystemTime)>>,
 }
 
 impl Sink {
@@ -60,6 +62,7 @@ impl Sink {
             manner: Mutex::new(manner),
             accepted: AtomicUsize::new(0),
             bytes: Mutex::default(),
+            arrivals: Mutex::default(),
         });
         let sink = Arc::clone(&shared);
         let server =
@@ -100,6 +103,19 @@ impl Sink {
         lock(&self.shared.bytes).clone()
     }
 
+    /// The lines recorded so far, each with the time at which its end came.
+    pub fn timed_lines(&self) -> Vec<(SystemTime, String)> {
+        let bytes = lock(&self.shared.bytes);
+        let mut arrivals = lock(&self.shared.arrivals).clone().into_iter().peekable();
+        let mut end = 0;
+        let lines = bytes.split_inclusive(|&byte| byte == b'\n').map_while(|line| {
+            end += line.len();
+            while arrivals.next_if(|(length, _)| *length < end).is_some() {}
+            Some((arrivals.peek()?.1, String::from_utf8_lossy(line.trim_ascii_end()).into_owned()))
+        });
+        lines.collect()
+    }
+
     /// Closes the open connections, but continues to listen.
     pub fn hang_up(&self) {
         self.server.break_connections();
@@ -133,7 +149,12 @@ impl Shared {
         while !connections.is_ending() {
             match stream.read(&mut buffer) {
                 Ok(0) => break,
-                Ok(read) if keeps => lock(&self.bytes).extend(buffer.iter().take(read)),
+                Ok(read) if keeps => {
+                    let now = SystemTime::now();
+                    let mut bytes = lock(&self.bytes);
+                    bytes.extend(buffer.iter().take(read));
+                    lock(&self.arrivals).push((bytes.len(), now));
+                }
                 Ok(_) => {}
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}

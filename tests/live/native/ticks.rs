@@ -1,16 +1,22 @@
 //! Whatever the daemon's own requests to munged and slurmctld wait for, each tick is sent, `status`
 //! and the log name what to look at, and the loop's thread makes no call that can wait.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
 use sandbox::{Folder, Manner, Process, Sink, log, wait};
 
+use super::wires::{Harm, wire};
 use super::{controller, refusals, with_port};
 use crate::SOON;
+use crate::one_thread::hangs::hanging_names;
 use crate::one_thread::trace::{is_harmless, trace};
 use crate::status::{daemon_every, status};
 
@@ -24,6 +30,39 @@ fn fill_queue(folder: &Folder) -> Vec<OwnedFd> {
         rustix::net::connect(&socket, &address).ok().map(|()| socket)
     };
     std::iter::from_fn(connect).take(10_000).collect()
+}
+
+/// A thread that wakes at each second, as the daemon does: how late the machine makes both.
+struct Witness(Arc<Mutex<Duration>>);
+
+impl Witness {
+    fn start() -> Self {
+        let latest = Arc::new(Mutex::new(Duration::ZERO));
+        let weak = Arc::downgrade(&latest);
+        thread::spawn(move || {
+            while let Some(latest) = weak.upgrade() {
+                let late =
+                    Duration::from_nanos(since_epoch(SystemTime::now()).subsec_nanos().into());
+                // The first time it only finds the beginning of a second.
+                if late < Duration::from_millis(500) {
+                    let mut latest = latest.lock().unwrap();
+                    *latest = late.max(*latest);
+                }
+                drop(latest);
+                let now = since_epoch(SystemTime::now());
+                wait::pause(Duration::from_secs(now.as_secs() + 1) - now);
+            }
+        });
+        Self(latest)
+    }
+
+    fn latest(&self) -> Duration {
+        *self.0.lock().unwrap()
+    }
+}
+
+fn since_epoch(time: SystemTime) -> Duration {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap()
 }
 
 struct Ticks<'a> {
@@ -46,6 +85,29 @@ impl Ticks<'_> {
             .collect()
     }
 
+    /// How late each tick came: after the end of its slot, or after its begin if it and the one
+    /// before have figures. Of two that end together the newer one goes first; the older one is a
+    /// backlog, whose first tick waits 100 ms for a new connection.
+    fn lateness(&self) -> BTreeMap<i64, Duration> {
+        let all = self.all();
+        let is_up = |at| all.contains(&(at, true));
+        let mut arrivals = BTreeMap::new();
+        for (arrival, line) in self.sink.timed_lines() {
+            if line.contains(".gauge-slurmctld_up ") {
+                let at: i64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+                arrivals.entry(at).or_insert(since_epoch(arrival));
+            }
+        }
+        let late = |(&at, &arrival): (&i64, &Duration)| {
+            let slots = u64::from(!is_up(at) || !is_up(at - 1));
+            let is_backlog = arrivals.get(&(at + 1)).is_some_and(|newer| *newer < arrival);
+            let due = Duration::from_secs(u64::try_from(at).unwrap() + slots)
+                + Duration::from_millis(100) * u32::from(is_backlog);
+            (at, arrival.saturating_sub(due))
+        };
+        arrivals.iter().map(late).collect()
+    }
+
     /// Waits until `status` has these words, then for ticks that are of this state.
     fn are(&self, is_up: bool, words: &str) {
         let said = || status(self.folder, &[]).unwrap().stdout;
@@ -60,7 +122,8 @@ impl Ticks<'_> {
 }
 
 #[test]
-fn munged_and_slurmctld_stopped_at_each_step_cost_no_tick_nor_does_a_reload_meanwhile() {
+#[expect(clippy::print_stdout, reason = "the figures, for --nocapture")]
+fn munged_slurmctld_and_names_stopped_at_each_step_make_no_tick_late_nor_does_a_reload_meanwhile() {
     let (folder, mut slurm) = controller();
     let sink = Sink::start(Manner::Record).unwrap();
     let toml = |conf: &std::path::Path, timeout: u32| {
@@ -69,7 +132,10 @@ fn munged_and_slurmctld_stopped_at_each_step_cost_no_tick_nor_does_a_reload_mean
             sink.destination("all")
         )
     };
-    let mut daemon = daemon_every("1s", &folder, &toml(slurm.conf(), 4), &[]).unwrap();
+    let (library, hangs) = hanging_names(&folder).unwrap();
+    let env = [("LD_PRELOAD", &library), ("HANGS", &hangs)]
+        .map(|(key, path)| (key, path.display().to_string()));
+    let mut daemon = daemon_every("1s", &folder, &toml(slurm.conf(), 4), &env).unwrap();
     let rewrite = |text: String| {
         fs::write(folder.path().join("daemon.toml"), format!("interval = \"1s\"\n{text}")).unwrap();
     };
@@ -77,6 +143,7 @@ fn munged_and_slurmctld_stopped_at_each_step_cost_no_tick_nor_does_a_reload_mean
     let ticks = Ticks { folder: &folder, sink: &sink, daemon: &mut daemon };
     ticks.are(true, "statistics, native, in the daemon's process");
 
+    let witness = Witness::start();
     let mut strace = trace(&folder, ticks.daemon.pid().unwrap()).unwrap();
 
     slurm.munged.freeze().unwrap();
@@ -107,6 +174,15 @@ fn munged_and_slurmctld_stopped_at_each_step_cost_no_tick_nor_does_a_reload_mean
         ticks.daemon.signal(Signal::HUP).unwrap();
         ticks.are(false, words);
     }
+    // A name service that hangs.
+    fs::write(&hangs, "").unwrap();
+    let named =
+        slurm.changed("named.conf", "localhost(127.0.0.1)", "localhost(localhost)").unwrap();
+    rewrite(toml(&named, 4));
+    ticks.daemon.signal(Signal::HUP).unwrap();
+    ticks.are(false, "its name has no address");
+    fs::remove_file(&hangs).unwrap();
+    ticks.are(true, "✓ slurmctld");
     rewrite(toml(slurm.conf(), 4));
     ticks.daemon.signal(Signal::HUP).unwrap();
     ticks.are(true, "✓ slurmctld");
@@ -119,6 +195,17 @@ fn munged_and_slurmctld_stopped_at_each_step_cost_no_tick_nor_does_a_reload_mean
     let signs = ["epoll_wait(", "CLONE_THREAD", "\"/proc/self/fd/", "EAGAIN", ", 88)"];
     is_harmless(&mut strace, &signs);
 
+    let most = Duration::from_millis(50) + witness.latest();
+    let mut late = ticks.lateness();
+    assert!(late.len() > 30, "{late:?}");
+    println!(
+        "the latest tick: {:?}, of which the machine: {:?}",
+        late.values().max(),
+        witness.latest()
+    );
+    late.retain(|_, late| *late > most);
+    assert!(late.is_empty(), "later than {most:?}: {late:?} {:#?}", ticks.daemon.lines());
+
     let found: Vec<i64> = ticks.all().into_iter().map(|(at, _)| at).collect();
     let holes: Vec<_> = found.windows(2).filter(|two| two[1] != two[0] + 1).collect();
     assert!(holes.is_empty(), "{holes:?}: {:#?}", ticks.daemon.lines());
@@ -128,4 +215,50 @@ fn munged_and_slurmctld_stopped_at_each_step_cost_no_tick_nor_does_a_reload_mean
     assert!(missed.is_none(), "{missed:?}");
     assert!(refusals(&slurm.slurmctld) <= 3, "{:#?}", slurm.slurmctld.lines());
     assert!(ticks.daemon.stop().unwrap().status.success());
+}
+
+/// Cuts replies to the daemon, in a debug build whose arithmetic is checked, after every `step`th
+/// byte.
+fn cut(step: impl Fn(usize) -> usize) {
+    let (folder, slurm) = controller();
+    let sink = Sink::start(Manner::Record).unwrap();
+    let (port, harms, lengths) = wire(Ipv4Addr::LOCALHOST.into(), slurm.slurmctld_port);
+    let conf = with_port(&slurm, "wire.conf", port);
+    let toml =
+        format!("[slurm]\nconf = {conf:?}\nreader = \"native\"\n{}", sink.destination("all"));
+    // Until slurmctld counts, it refuses the first numbers of the protocol.
+    (0..10).for_each(|_| harms.send(Harm::None).unwrap());
+    let mut daemon = daemon_every("1s", &folder, &toml, &[]).unwrap();
+    let length = lengths.iter().take(10).last().unwrap();
+    let cuts: Vec<usize> = (0..length).step_by(step(length)).collect();
+    cuts.iter().for_each(|&at| harms.send(Harm::Cut(at)).unwrap());
+    (0..1000).for_each(|_| harms.send(Harm::None).unwrap());
+    let ticks = Ticks { folder: &folder, sink: &sink, daemon: &mut daemon };
+    // One that seems to be refused is asked for twice in a tick.
+    let mut replies = 0;
+    let is_over = || {
+        replies += lengths.try_iter().count();
+        let down = ticks.all().iter().filter(|(_, is_up)| !is_up).count();
+        replies >= cuts.len() + 3 && down >= cuts.len() / 2
+    };
+    let limit =
+        Duration::from_secs(60) + Duration::from_secs(3) * u32::try_from(cuts.len()).unwrap();
+    wait::until("the cuts, and whole replies after them", limit, is_over)
+        .unwrap_or_else(|error| panic!("{error}: {:#?}", ticks.daemon.lines()));
+    ticks.are(true, "✓ slurmctld");
+    let found: Vec<i64> = ticks.all().into_iter().map(|(at, _)| at).collect();
+    let holes: Vec<_> = found.windows(2).filter(|two| two[1] != two[0] + 1).collect();
+    assert!(holes.is_empty(), "{holes:?}: {:#?}", ticks.daemon.lines());
+    assert!(ticks.daemon.stop().unwrap().status.success());
+}
+
+#[test]
+fn replies_that_are_cut_cost_the_daemon_no_tick() {
+    cut(|length| length.div_ceil(20));
+}
+
+#[test]
+#[ignore = "a second for each byte of a reply"]
+fn replies_that_are_cut_at_each_byte_cost_the_daemon_no_tick() {
+    cut(|_| 1);
 }

@@ -11,7 +11,7 @@ use sandbox::{Folder, Slurm, wait};
 use super::{Reader, controller, with_port};
 
 #[derive(Clone, Copy, Debug)]
-enum Harm {
+pub(super) enum Harm {
     None,
     Cut(usize),
     /// This bit of it is turned over.
@@ -30,7 +30,7 @@ fn read_message(stream: &TcpStream) -> Vec<u8> {
 
 /// A port that forwards one request after the other and does harm to the replies. Returns the port,
 /// where harms are sent, and where the lengths of whole replies come from.
-fn wire(listens: IpAddr, to: u16) -> (u16, mpsc::Sender<Harm>, mpsc::Receiver<usize>) {
+pub(super) fn wire(listens: IpAddr, to: u16) -> (u16, mpsc::Sender<Harm>, mpsc::Receiver<usize>) {
     let listener = TcpListener::bind((listens, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let (sender, harms) = mpsc::channel();
