@@ -132,6 +132,18 @@ fn a_slip_of_the_unit_is_refused() {
 }
 
 #[test]
+fn sizes_are_written_as_people_do() {
+    for (text, expected) in
+        [("64MiB", 64 << 20), ("64 MB", 64_000_000), ("2gib", 2 << 30), ("1048576", 1 << 20)]
+    {
+        assert_eq!(value::bytes(text), Ok(expected), "{text}");
+    }
+    for wrong in ["64", "1023KiB", "-64MiB", "64Mi", "9e99GiB", "nan", ""] {
+        assert!(value::bytes(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn a_prefix_that_leaves_no_room_for_what_comes_behind_it_is_refused() {
     // Its points would all be refused, one by one, at every tick.
     let prefix = ["a".repeat(198).as_str(); 5].join(".");

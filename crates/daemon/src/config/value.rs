@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use size::Size;
+
 use super::{LogFormat, ReaderChoice};
 
 /// Seconds, as Carbon's slots are no finer.
@@ -55,9 +57,8 @@ pub(super) fn between(
 }
 
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
-    parse_size::parse_size(text)
-        .ok()
-        .filter(|&size| size >= 1 << 20)
+    let size = text.parse::<Size>().ok().and_then(|size| u64::try_from(size.bytes()).ok());
+    size.filter(|&size| size >= 1 << 20)
         .ok_or_else(|| format!("{text:?} is not a size of 1MiB or more, such as \"64MiB\""))
 }
 
