@@ -4,6 +4,11 @@
 //! From 23.02 on slurmctld signs no reply. Anyone may bind its port while it is down, so on the
 //! controller's own host the kernel is asked. /proc/net/tcp would take a walk over all connections,
 //! and may leave out some while others come and go.
+//!
+//! The question is asked on the loop's thread, unlike all else that may wait: a thread would cost
+//! more than the question, twice in each tick. It waits only for locks of the kernel, which another
+//! program that lists sockets holds meanwhile. The names of the interfaces are asked for only if no
+//! socket is found on the loopback interface.
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};

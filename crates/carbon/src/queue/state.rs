@@ -107,8 +107,8 @@ impl DestinationState {
     }
 }
 
-/// In ns: also after the clock was set back, a run would have to begin within as many ns of an
-/// earlier one as that has had ticks.
+/// In ns, so that the ids of two runs overlap only if both began within microseconds of the same
+/// time, which a clock that is set back makes possible.
 pub(super) fn first_id(since_epoch: Duration) -> u64 {
     u64::try_from(since_epoch.as_nanos()).unwrap_or(0)
 }

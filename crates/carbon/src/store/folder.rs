@@ -189,3 +189,32 @@ fn is_own(metadata: &Metadata) -> bool {
 fn is_of_the_daemon(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("queue"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that only stands still, or that another signal waits for, still uses its queue.
+    #[test]
+    fn only_what_is_killed_and_cannot_end_or_has_ended_is_undead() {
+        for (state, own, shared, expected) in [
+            ("R (running)", "0", "0", false),
+            ("R (running)", "100", "100", false),
+            ("S (sleeping)", "0", "100", false),
+            ("T (stopped)", "100", "0", false),
+            ("t (tracing stop)", "0", "0", false),
+            ("D (disk sleep)", "0", "0", false),
+            ("D (disk sleep)", "4000", "fffffffffffffeff", false),
+            ("D (disk sleep)", "100", "0", true),
+            ("D (disk sleep)", "0", "4100", true),
+            ("Z (zombie)", "0", "0", true),
+            ("X (dead)", "0", "0", true),
+        ] {
+            let status = format!(
+                "Name:\tx\nState:\t{state}\nSigQ:\t1/2\nSigPnd:\t{own:0>16}\nShdPnd:\t{shared:0>16}\n"
+            );
+            assert_eq!(says_undead(&status), expected, "{status}");
+        }
+        assert!(!says_undead(""), "a /proc that hides it");
+    }
+}

@@ -23,8 +23,8 @@ use carbon_wire::{Frame, points};
 /// and another eighth is removed when it is full. The rest holds more than an hour of ticks of 18
 /// KB at 30 s. A single tick of 80,000 points would exceed this bound.
 pub const LEAST_FILE_BYTES: u64 = 4 << 20;
-/// The largest size of a segment, except for one with a single larger batch. It fits every
-/// `max_bytes`: a lower one still removes whole segments.
+/// The largest size of a segment, without a single larger batch and the states in it. It is an
+/// eighth of the least `max_bytes`, so that a `max_bytes` that is lowered removes little at a time.
 const MOST_SEGMENT: u64 = LEAST_FILE_BYTES / 8;
 
 #[derive(Clone, Debug)]

@@ -137,8 +137,7 @@ impl NoReader {
                 "Copy the cluster's slurm.conf to this host, or name its place with [slurm] conf."
             }
             Self::Unsearched(_) => {
-                "Does a file system hang that has Slurm's files or the readers, such as /etc/slurm \
-                    or /opt/slurm?"
+                "Is slurm.conf, libslurm or a reader on a file system that hangs?"
             }
             _ => {
                 "`slurm-graphite --version` shows which readers are installed, and for which Slurm \

@@ -24,6 +24,8 @@ use super::stderr::{LastLines, LoggedLines, Stderr};
 const LONGEST_LINE: u64 = 64 << 20;
 /// How long lines that are in the pipe are given.
 const SETTLE: Duration = Duration::from_millis(20);
+/// How long to wait for the end of a pipe whose process has ended, or the other way round.
+const END_DEADLINE: Duration = Duration::from_secs(1);
 /// A reader's version takes it no longer than to be loaded, from a file system over the network
 /// too.
 const VERSION_DEADLINE: Duration = Duration::from_secs(10);
@@ -235,7 +237,8 @@ impl Process {
             // Not the pipe's end alone: what libslurm forks while it fetches a configuration may
             // hold it open. An answer that is in the pipe counts, also when its end is known first.
             _ = self.child.ended() => {
-                timeout(SETTLE, stdout.read_until(b'\n', &mut self.line)).await.unwrap_or(Ok(0))
+                let rest = stdout.read_until(b'\n', &mut self.line);
+                timeout(END_DEADLINE, rest).await.unwrap_or(Ok(0))
             }
         };
         match read {
@@ -251,7 +254,7 @@ impl Process {
 
     /// Its pipes are closed: how it ended. One that lives on without them is as good as gone.
     async fn ended(&mut self) -> ProcessError {
-        let Ok(Some(status)) = timeout(Duration::from_secs(1), self.child.ended()).await else {
+        let Ok(Some(status)) = timeout(END_DEADLINE, self.child.ended()).await else {
             return ProcessError::Gone {
                 status: "its pipes are closed".to_owned(),
                 said: self.stderr.said(),
