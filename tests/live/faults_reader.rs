@@ -246,7 +246,7 @@ pub(crate) fn ended(mut daemon: Daemon) -> Recorded {
     daemon.stop().unwrap()
 }
 
-/// The same, with no reader left.
+/// The end of a test: a few more ticks, all of them correct, and then no process is left.
 fn well_ended(folder: &Folder, daemon: Daemon) -> Recorded {
     let recorded = ended(daemon);
     wait::until("the end of all processes", SOON, || folder.processes().is_empty()).unwrap();

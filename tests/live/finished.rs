@@ -75,7 +75,7 @@ impl Stage {
         Self::with_carbon(Folder::new()?, None, settings, slurm_conf)
     }
 
-    /// The same with a Carbon, with jobs that may displace others, and an account with a dot.
+    /// Starts it with a Carbon, with jobs that may displace others, and with an account with a dot.
     fn start_long() -> Result<Self> {
         let folder = Folder::new()?;
         let carbon = Carbon::start(&folder, "carbon", &carbon::Options::default())?;

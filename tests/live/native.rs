@@ -39,7 +39,8 @@ impl Reader {
         Self::knowing(None, conf, seconds)
     }
 
-    /// The same with the protocol numbers in this file.
+    /// The native reader with the protocol numbers in this file, this slurm.conf and these
+    /// seconds for a request.
     fn knowing(numbers: Option<&Path>, conf: &Path, seconds: u64) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let native = Box::new(NativeReader::new(numbers.map(Path::to_owned), true));

@@ -153,7 +153,7 @@ fn version(chroot: &Chroot<'_>) -> Result<String> {
     chroot.run("dpkg-query -W -f '${Version}' slurm-graphite")
 }
 
-/// The same packages with a higher version, and with `more` added to the configuration.
+/// Copies of these packages with a higher version, and with `more` added to the configuration.
 fn repacked(
     folder: &Folder,
     packages: &[PathBuf],

@@ -31,7 +31,8 @@ fn daemon(folder: &Folder, toml: &str) -> Result<Process> {
     daemon_every("1s", folder, toml, &[])
 }
 
-/// The same with another interval and these environment variables.
+/// A daemon with this interval, this additional configuration and these environment variables, at
+/// the place where `status` looks for it.
 pub(crate) fn daemon_every(
     interval: &str,
     folder: &Folder,
@@ -44,7 +45,7 @@ pub(crate) fn daemon_every(
     Ok(process)
 }
 
-/// The same, not started yet.
+/// A daemon with this interval and this additional configuration, not started yet.
 pub(crate) fn configured(interval: &str, folder: &Folder, toml: &str) -> Result<Process> {
     fs::write(folder.path().join("daemon.toml"), format!("interval = \"{interval}\"\n{toml}"))?;
     fs::create_dir_all(runtime(folder))?;

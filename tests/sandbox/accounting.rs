@@ -54,7 +54,8 @@ impl Accounting {
         Self::start_with(folder, "", "")
     }
 
-    /// The same with additional lines in slurm.conf and in slurmdbd.conf.
+    /// Starts everything with additional lines in slurm.conf and in slurmdbd.conf, and waits until
+    /// both nodes can run jobs.
     pub fn start_with(folder: &Folder, slurm_conf: &str, slurmdbd_conf: &str) -> Result<Self> {
         let mut slurm = Slurm::new(folder)?;
         let path = folder.path();

@@ -34,7 +34,7 @@ impl Ahead {
         process
     }
 
-    /// The same, from its next start on.
+    /// Puts the process under this clock from its next start on.
     pub fn put_over(&self, process: &mut Process) {
         process.set_env("LD_PRELOAD", &self.library);
         process.set_env("CLOCK_AHEAD", &self.file);

@@ -27,12 +27,12 @@ impl Forwarder {
         Self::on(crate::free_port()?, to)
     }
 
-    /// The same, listening on this port.
+    /// Listens on this port and forwards to the port `to`.
     pub fn on(port: u16, to: u16) -> Result<Self> {
         Self::at(Ipv4Addr::LOCALHOST, port, to)
     }
 
-    /// The same, listening at another address of this host.
+    /// Listens on a port of another address of this host, and forwards to the port `to`.
     pub fn at(address: Ipv4Addr, port: u16, to: u16) -> Result<Self> {
         let holds = Arc::<AtomicBool>::default();
         let held = Arc::clone(&holds);

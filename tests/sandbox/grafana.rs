@@ -88,7 +88,8 @@ impl Dashboard {
         self.variables(&variables(given), |query| web.find(query))
     }
 
-    /// The same for any server; `find` is its /metrics/find.
+    /// The values of its variables when it is opened over any server; those in `given` have the
+    /// value there. `find` is the server's /metrics/find.
     pub fn variables(
         &self,
         given: &Variables,

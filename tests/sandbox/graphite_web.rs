@@ -44,7 +44,7 @@ impl GraphiteWeb {
         Self::spawn_named(folder, "graphite-web", carbon)
     }
 
-    /// The same with a name, for a folder with several.
+    /// Starts a graphite-web with a name, for a folder with several, without waiting for it.
     pub fn spawn_named(folder: &Folder, name: &str, carbon: &Carbon) -> Result<Self> {
         let port = carbon.graphite_web.map_or_else(free_port, Ok)?;
         let reads = format!(
@@ -109,8 +109,8 @@ impl GraphiteWeb {
         render(self.port, target, &format!("from={}&until=now&maxDataPoints=1000", encoded(from)))
     }
 
-    /// The same between two moments, with at most this many points for each series, as for a panel
-    /// of so many pixels.
+    /// The series of a target between two moments, Unix seconds, with at most this many points for
+    /// each series, as for a panel of so many pixels.
     pub fn render_between(
         &self,
         target: &str,

@@ -30,7 +30,7 @@ pub fn ask(port: u16, method: &str, path: &str, body: &str) -> Result<Vec<u8>> {
     Ok(content.to_vec())
 }
 
-/// The same for JSON.
+/// The JSON in an answer with status 200. `body` is that of a form, or empty.
 pub fn json(port: u16, method: &str, path: &str, body: &str) -> Result<Value> {
     let answer = ask(port, method, path, body)?;
     serde_json::from_slice(&answer).with_context(|| String::from_utf8_lossy(&answer).into_owned())

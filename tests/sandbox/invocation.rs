@@ -46,8 +46,8 @@ impl Invocation {
         Self::of_program(folder, &slurm_graphite()?, args)
     }
 
-    /// The same as another user, which only root can do. Where it was built, others may have no
-    /// access, so both programs are copied.
+    /// `slurm-graphite` with these arguments as another user, which only root can do. Where it was
+    /// built, others may have no access, so both programs are copied.
     pub fn by(user: u32, folder: &Folder, args: &[&str]) -> Result<Self> {
         let here = slurm_graphite()?;
         for name in ["slurm-graphite", "slurm-graphite-reader"] {
@@ -66,7 +66,7 @@ impl Invocation {
         )
     }
 
-    /// The same as a user who is not root.
+    /// `slurm-graphite` with these arguments as a user who is not root.
     pub fn ordinary(folder: &Folder, args: &[&str]) -> Result<Self> {
         if is_root() { Self::by(NOBODY, folder, args) } else { Self::new(folder, args) }
     }

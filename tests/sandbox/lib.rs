@@ -119,7 +119,7 @@ impl Sandbox {
         Self::with(&carbon::Options::default())
     }
 
-    /// The same with these options for Carbon.
+    /// Starts everything, with these options for Carbon, and returns when all programs answer.
     pub fn with(options: &carbon::Options) -> Result<Self> {
         let folder = Folder::new()?;
         // Python takes longest to start, so Carbon is started first and waited for last.

@@ -38,7 +38,8 @@ impl Pair {
         Self::at(folder, ["127.0.0.1", "127.0.0.2"], [None; 2])
     }
 
-    /// The same with a network for each host.
+    /// Writes the configuration for hosts with a network each, but starts nothing. `None` if
+    /// separate host names are not allowed.
     pub fn cabled(folder: &Folder, cables: &Cables) -> Result<Option<Self>> {
         Self::at(folder, ADDRESSES, [0, 1].map(|index| Some(cables.network(index))))
     }

@@ -57,7 +57,8 @@ impl Process {
         }
     }
 
-    /// The same from the words of a command line; the first is the program.
+    /// A program that is not started yet, from the words of a command line; the first is the
+    /// program.
     pub(crate) fn with_words(folder: &Folder, name: &str, words: Vec<OsString>) -> Self {
         let mut words = words.into_iter();
         Self::new(folder, name, words.next().unwrap_or_default().into()).args(words)
@@ -75,7 +76,7 @@ impl Process {
         self
     }
 
-    /// The same for one that is part of something larger.
+    /// Adds an environment variable to a process that is part of something larger.
     pub fn set_env(&mut self, name: &str, value: impl Into<OsString>) {
         self.command.env(name, value.into());
     }

@@ -40,7 +40,7 @@ impl Reader {
         self.answer()
     }
 
-    /// The same, which must be a reading.
+    /// Its answer to this request, which must be a reading.
     pub fn reading(&mut self, request: &Request) -> Result<Box<Reading>> {
         match self.ask(request)? {
             Answer::Reading(reading) => Ok(reading),

@@ -93,7 +93,7 @@ impl Sink {
         self.shared.accepted.load(Ordering::Relaxed)
     }
 
-    /// The same as [`Sink::bytes`], without a copy.
+    /// Looks at everything recorded so far, as [`Sink::bytes`] returns it, without a copy.
     pub(crate) fn with_bytes<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         look(&lock(&self.shared.bytes))
     }

@@ -47,7 +47,8 @@ impl Slurm {
         Self::start_with(folder, "")
     }
 
-    /// The same with additional lines in slurm.conf.
+    /// Starts the three programs with additional lines in slurm.conf, and waits until the node can
+    /// run jobs.
     pub fn start_with(folder: &Folder, lines: &str) -> Result<Self> {
         let mut slurm = Self::new(folder)?;
         slurm.configure(lines)?;
@@ -79,7 +80,7 @@ impl Slurm {
         Self::in_root(folder, Root::wanted())
     }
 
-    /// The same with the Slurm in the Debian at `root`.
+    /// Writes the configuration for the Slurm in the Debian at `root`, but starts nothing.
     pub fn in_chroot(folder: &Folder, root: &Path) -> Result<Self> {
         Self::in_root(folder, Root::Chroot(root.to_owned()))
     }
@@ -137,7 +138,7 @@ impl Slurm {
         Ok(OpenOptions::new().append(true).open(&self.conf)?.write_all(lines.as_bytes())?)
     }
 
-    /// The same while slurmctld runs, which then reads it again.
+    /// Appends lines to slurm.conf while slurmctld runs, which then reads it again.
     pub fn reconfigure(&self, lines: &str) -> Result<()> {
         self.configure(lines)?;
         self.run("scontrol", &["reconfigure"]).map(drop)
@@ -173,7 +174,7 @@ impl Slurm {
         Ok(slurmd)
     }
 
-    /// The same, not started yet.
+    /// The slurmd of another node in slurm.conf, not started yet.
     pub fn slurmd_process(&self, folder: &Folder, node: &str) -> Result<Process> {
         self.client.slurmd(folder, node, node)
     }
@@ -216,7 +217,8 @@ impl Slurm {
         self.run(program, args)
     }
 
-    /// The same as another user; only root can do this.
+    /// Runs one of Slurm's commands as another user, which only root can do, and returns its
+    /// stdout.
     pub fn run_as(&self, user: u32, program: &str, args: &[&str]) -> Result<String> {
         let [setpriv, flags @ ..] = as_user(user);
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -344,8 +346,8 @@ fn munged(folder: &Folder, root: &Root, name: &str) -> Result<Process> {
         .ready(move || std::os::unix::net::UnixStream::connect(&socket).is_ok()))
 }
 
-/// The same text works for every Slurm from 20.11 to 26.11. Scheduling cycles run every two seconds
-/// so that figures change.
+/// A slurm.conf that works for every Slurm from 20.11 to 26.11. Scheduling cycles run every two
+/// seconds so that figures change.
 fn slurm_conf(path: &Path, slurmctld_port: u16, slurmd_port: u16) -> String {
     let user = rustix::process::getuid().as_raw();
     let path = path.display();

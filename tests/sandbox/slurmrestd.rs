@@ -66,7 +66,7 @@ impl Slurmrestd {
         })
     }
 
-    /// The same, on this port if it uses one.
+    /// slurmrestd of this cluster's Slurm, not started yet, on this port if it uses one.
     pub fn on(folder: &Folder, slurm: &Slurm, way: Way, port: u16) -> Result<Self> {
         Self::build(folder, slurm, way, port, &slurm.release()?, &|program| slurm.words(program))
     }

@@ -70,13 +70,14 @@ impl Stage {
         Self::in_folder(Folder::new()?, options)
     }
 
-    /// The same in this folder.
+    /// A running Carbon in this folder, and a daemon for it that is not started yet.
     pub fn in_folder(folder: Folder, options: &carbon::Options) -> Result<Self> {
         let carbon = Carbon::start(&folder, "carbon", options)?;
         Self::with(folder, carbon)
     }
 
-    /// The same with the daemon in namespaces and, if `net`, with Carbon too, on its usual ports.
+    /// A running Carbon, and a daemon for it in namespaces that is not started yet. If `net`,
+    /// Carbon is in them too, on its usual ports.
     pub fn within(folder: Folder, space: &Space, net: bool) -> Result<Self> {
         let options = carbon::Options::default();
         let carbon = if net {
@@ -90,7 +91,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// The same with wide limits, and with the daemon started; returns when points have arrived.
+    /// A running Carbon with wide limits and a running daemon; returns when points have arrived.
     pub fn running() -> Result<Self> {
         Self::new(&carbon::Options::default())?.run()
     }
@@ -163,8 +164,8 @@ impl Stage {
         Ok(fs::write(self.file(), text)?)
     }
 
-    /// The same for a daemon that runs, with SIGHUP; returns the time of that, when the
-    /// configuration is in use.
+    /// Writes the configuration of a daemon that runs, and sends SIGHUP; returns the time of that,
+    /// when the configuration is in use.
     pub fn reload(&mut self) -> Result<f64> {
         self.configure()?;
         let since = now();
@@ -305,7 +306,7 @@ impl Stage {
         self.settled()
     }
 
-    /// The same, after which nothing may be lost or wrong.
+    /// Ends the daemon as [`Stage::finish`] does, after which nothing may be lost or wrong.
     pub fn clean(&mut self) -> Result<String> {
         Ok(self.finish()?.clean()?.to_string())
     }

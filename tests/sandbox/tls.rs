@@ -107,7 +107,7 @@ impl TlsProxy {
         Self::with(folder, "tls", to, "localhost", "")
     }
 
-    /// The same with a certificate for this host and additional lines for its service; `name`
+    /// Starts stunnel with a certificate for this host and additional lines for its service; `name`
     /// begins the names of its files.
     pub fn with(folder: &Folder, name: &str, to: u16, host: &str, more: &str) -> Result<Self> {
         let authority = Authority::new(folder, &format!("{name}-ca"))?;

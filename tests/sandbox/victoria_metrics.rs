@@ -29,7 +29,7 @@ impl VictoriaMetrics {
         Self::start_program(folder, name, &find_program("victoria-metrics")?, &[])
     }
 
-    /// The same with this program and additional flags.
+    /// Starts this program, a VictoriaMetrics, with additional flags and without waiting for it.
     pub fn start_program(
         folder: &Folder,
         name: &str,

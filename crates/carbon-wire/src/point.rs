@@ -58,7 +58,8 @@ impl Batch {
         self.push_joined(&[&path], value);
     }
 
-    /// The same, with a path in several parts that need not be joined first.
+    /// Adds a point whose path is in several parts, which need not be joined first. It is refused
+    /// as in [`Batch::push`].
     pub fn push_joined(&mut self, path: &[&str], value: f64) {
         let start = self.paths.len();
         path.iter().for_each(|part| self.paths.push_str(part));

@@ -176,7 +176,8 @@ impl Connection {
         self.try_read_behind(0)
     }
 
-    /// The same, if `own` bytes need not be acknowledged.
+    /// Reads what is there and throws it away. At an end of file, `own` bytes need not be
+    /// acknowledged.
     pub(crate) fn try_read_behind(&self, own: u64) -> Result {
         let mut ignored = [0_u8; MOST_RECEIVED];
         match self.stream.try_read(&mut ignored) {

@@ -47,7 +47,7 @@ enum Hold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Earlier {
     Nothing,
-    /// It was killed before it could record whether it has written it.
+    /// The earlier run was killed before it could record whether it has written the batch.
     PerhapsWritten,
     Written,
 }
@@ -122,7 +122,8 @@ pub(crate) struct Sums {
     pub(crate) unsent: Ticks,
     /// Ticks that were written before a loss, or by an earlier run, and are to be written again.
     pub(crate) again: Ticks,
-    /// The same two of provisional ticks, and of ticks of unknown age.
+    /// Provisional ticks, and ticks of unknown age: those never written as a whole, and those to be
+    /// written again.
     pub(crate) provisional: [Ticks; 2],
     pub(crate) unknown_age: [Ticks; 2],
     /// Ticks held: due, or written and not done.
@@ -208,7 +209,8 @@ pub(crate) struct Ledger {
     answered: bool,
     /// Ticks that are done and have not yet been collected by the caller.
     done: Vec<u64>,
-    /// The same of ticks that were written for the first time.
+    /// With a window above zero: ticks that were written for the first time and have not yet been
+    /// collected by the caller.
     written: Vec<u64>,
     /// With a window of zero: points written on each connection that has not answered.
     handed_over: BTreeMap<u64, u64>,

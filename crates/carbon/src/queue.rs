@@ -58,7 +58,7 @@ pub struct Dropped {
     pub age: u64,
     /// The file was damaged.
     pub damaged: u64,
-    /// They were provisional, and withdrawn.
+    /// Provisional, and withdrawn.
     pub withdrawn: u64,
 }
 
@@ -149,15 +149,15 @@ impl Queue {
         self.push_as(batch, [], false);
     }
 
-    /// The same for a batch that may have to be taken back. It is sent while it is the newest, over
-    /// a connection on which everything was acknowledged; otherwise it waits for [`Queue::confirm`]
-    /// or [`Queue::withdraw`], also after a restart.
+    /// Adds a batch that may have to be taken back, without waiting. It is sent while it is the
+    /// newest, over a connection on which everything was acknowledged; otherwise it waits for
+    /// [`Queue::confirm`] or [`Queue::withdraw`], also after a restart.
     pub fn push_provisional(&self, batch: &Batch) {
         self.push_as(batch, [], true);
     }
 
-    /// The same, and stores bytes by name with the batch: they reach the disk together with it,
-    /// never before it. The newest bytes of each name are kept.
+    /// Adds a batch without waiting, and stores bytes by name with it: they reach the disk together
+    /// with the batch, never before it. The newest bytes of each name are kept.
     pub fn push_with(&self, batch: &Batch, states: impl IntoIterator<Item = (String, Arc<[u8]>)>) {
         self.push_as(batch, states, false);
     }

@@ -201,7 +201,7 @@ pub(crate) enum StoreError {
         .pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string())
     )]
     Locked { dir: PathBuf, pid: Option<u32> },
-    /// The same, but no signal ends that process.
+    /// Another process uses its folder, and no signal ends that process.
     #[error(
         "{}: process {pid} uses this directory and cannot end, because it waits for a disk that \
             does not answer",

@@ -368,7 +368,8 @@ impl Accounting {
         if let Phase::Committing(ticket, _) = self.phase { Some(ticket) } else { None }
     }
 
-    /// It is on disk, so what was read counts. Returns whether its batch may be sent.
+    /// What waited for the disk is on it, so what was read counts. Returns whether its batch may be
+    /// sent.
     pub(crate) fn commit(&mut self) -> bool {
         let Some(ledger) = &mut self.ledger else { return false };
         match mem::take(&mut self.phase) {

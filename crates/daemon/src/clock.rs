@@ -30,7 +30,7 @@ pub(crate) fn now() -> Duration {
     from_real(real_now())
 }
 
-/// The same in whole seconds.
+/// Unix time in whole seconds.
 pub(crate) fn unix_now() -> i64 {
     i64::try_from(now().as_secs()).unwrap_or(i64::MAX)
 }

@@ -81,8 +81,8 @@ fn load(options: &Options) -> Result<Config, Problems> {
     Ok(config)
 }
 
-/// The same, for commands that any user of this host may look at: a default file that this user may
-/// not read is reported and left out.
+/// The configuration, for commands that any user of this host may run: a default file that this
+/// user may not read is reported and left out.
 fn load_what_is_readable(options: &Options) -> Result<Config, Problems> {
     let file = match ConfigFile::read(options.config.as_deref()) {
         Err(error) if error.is_denied_default() => {
@@ -176,7 +176,7 @@ async fn read_once(slurm: SlurmSettings, request: Request) -> Result<Box<Reading
     source.outcome().await
 }
 
-/// The same, with what to do about a failure.
+/// One reading; the error also says what to do about the failure.
 async fn read_or_advise(slurm: SlurmSettings, request: Request) -> Result<Box<Reading>> {
     let outcome = read_once(slurm, request).await;
     outcome.map_err(|error| anyhow!("no reading: {error}\n{}", error.advice()))

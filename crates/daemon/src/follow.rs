@@ -66,7 +66,7 @@ struct FollowState {
     known_at: Option<Instant>,
     /// Since when slurmctld has its statistics, by its last answer.
     start: Option<i64>,
-    /// It did not answer the last tick.
+    /// slurmctld did not answer the last tick.
     is_down: bool,
 }
 

@@ -16,12 +16,12 @@ use tokio::time::Instant;
 /// delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// They wait.
+    /// The figures wait.
     Wait,
-    /// They are sent: a receiver has been reached for SlurmctldTimeout, and no controller behind
-    /// this host.
+    /// The figures are sent: a receiver has been reached for SlurmctldTimeout, and no controller
+    /// behind this host.
     Confirm,
-    /// They are dropped: another controller answers, and one may have been active.
+    /// The figures are dropped: another controller answers, and one may have been active.
     Withdraw,
 }
 

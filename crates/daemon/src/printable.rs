@@ -12,13 +12,13 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     escape(text, is_visible, |c, shown| shown.extend(c.escape_debug()))
 }
 
-/// The same, for what has lines and columns.
+/// A text with lines and columns, with everything else escaped that is not visible.
 pub(crate) fn printable_lines(text: &str) -> Cow<'_, str> {
     let is_kept = |c| matches!(c, '\n' | '\t') || is_visible(c);
     escape(text, is_kept, |c, shown| shown.extend(c.escape_debug()))
 }
 
-/// The same, for JSON, which stays the same document.
+/// JSON with everything escaped that is not visible. It stays the same document.
 pub(crate) fn printable_json(json: &str) -> Cow<'_, str> {
     escape(json, is_visible, |c, shown| {
         for unit in c.encode_utf16(&mut [0; 2]) {
@@ -47,7 +47,8 @@ fn is_visible(c: char) -> bool {
     matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1
 }
 
-/// The same, for a column of a table: at most `width` characters; what is cut ends in an ellipsis.
+/// [`printable`] text for a column of a table: at most `width` characters; what is cut ends in an
+/// ellipsis.
 pub(crate) fn cell(text: &str, width: usize) -> String {
     let text = printable(text);
     if text.chars().count() <= width {
@@ -57,8 +58,8 @@ pub(crate) fn cell(text: &str, width: usize) -> String {
     kept.chain(std::iter::once('…').take(width)).collect()
 }
 
-/// The same, for the value of a field in a log line: in quotes unless it is a plain word, so that
-/// it cannot look like other fields.
+/// A text as the value of a field in a log line: in quotes unless it is a plain word, so that it
+/// cannot look like other fields.
 pub(crate) fn quoted(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| is_visible(c) && !matches!(c, ' ' | '"' | '=' | '\\');
     if !text.is_empty() && text.chars().all(is_plain) || is_quoted(text) {

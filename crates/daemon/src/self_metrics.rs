@@ -69,7 +69,7 @@ pub(crate) struct SelfMetrics {
 pub(crate) struct FollowFigures {
     /// The cluster's figures are left to another host.
     pub(crate) standby: bool,
-    /// They are this host's from this tick on.
+    /// The cluster's figures are this host's from this tick on.
     pub(crate) handover: bool,
 }
 

@@ -52,7 +52,7 @@ pub(crate) enum SourceError {
     NoReader(#[from] locate::NoReader),
     #[error("{0}")]
     Reader(#[from] ProcessError),
-    /// Its figures would go to the other cluster's paths.
+    /// slurmctld's figures would go to another cluster's paths.
     #[error("slurmctld reports the cluster {new:?}, but these paths have figures of {known:?}")]
     OtherCluster { known: String, new: String },
     /// There is no reader for a moment, because of this.

@@ -46,8 +46,8 @@ impl Collecting {
         Self::default().restart(interval, collectors, |_| false, memory)
     }
 
-    /// The same with other settings. Collectors that `stays` accepts continue with everything that
-    /// they have counted.
+    /// Starts the enabled collectors with other settings; `memory` returns what each one
+    /// remembered. Collectors that `stays` accepts continue with everything that they have counted.
     pub fn restart(
         self,
         interval: u32,

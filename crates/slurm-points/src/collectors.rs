@@ -103,7 +103,7 @@ impl Collector {
 pub enum TickOutcome {
     /// Slurmctld has answered.
     Reading(Arc<Reading>),
-    /// It failed, or took too long.
+    /// The request failed, or took too long.
     Failed,
     /// A reload cut it short, so it is not known whether slurmctld answers.
     GivenUp,
@@ -214,7 +214,8 @@ mod tests {
         remembering(collector, values, None)
     }
 
-    /// The same, with the names that an earlier one has stored.
+    /// A survey collector that begins with these settings, and with the names that an earlier one
+    /// has stored.
     pub(super) fn remembering(
         collector: &Collector,
         values: &[(&'static str, Value)],

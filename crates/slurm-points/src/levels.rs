@@ -62,7 +62,8 @@ pub enum Names {
     Closed,
     /// A name that administrators configure: so many have paths, as long as replies have them.
     Configured(usize),
-    /// The same in a reply that lacks a name while it is not used. Meanwhile its figures are 0.
+    /// A name that administrators configure, where a reply lacks the name while it is not used: so
+    /// many have paths. Meanwhile its figures are 0.
     Used(usize),
     /// A name that any user can invent: one with a job that has started, `Points::give`.
     Invented,

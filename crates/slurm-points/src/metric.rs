@@ -88,7 +88,7 @@ pub struct Leaf {
     pub meaning: Cow<'static, str>,
 }
 
-/// The same metrics as sums since the first start; their leaves end in `_total`.
+/// Metrics as sums since the first start; their leaves end in `_total`.
 pub(crate) struct MetricTotals<T: 'static>(pub(crate) &'static [Metric<T>]);
 
 impl<T> Metric<T> {

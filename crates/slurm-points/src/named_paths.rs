@@ -350,8 +350,8 @@ impl Points<'_> {
         }
     }
 
-    /// The same for words that are names: the sum of those without paths is at `other`, which
-    /// begins with `other`.
+    /// Adds the figures of each word of a level whose words are names, behind the `names`. The sum
+    /// of those without paths is at the path `other`; it begins with the value of `other`.
     pub(crate) fn push_summed<T: Copy + Default + PartialEq, const N: usize, const PARTS: usize>(
         &mut self,
         level: &'static Level<Table<T>, PARTS>,

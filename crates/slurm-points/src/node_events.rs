@@ -229,7 +229,7 @@ impl WatchedNode {
         }
     }
 
-    /// It is in service.
+    /// The node is in service.
     fn enter(&mut self, passed: Passed, counts: &mut EventCounts) {
         self.is_undecided = false;
         let Some(outage) = self.outage.take() else { return };
@@ -242,7 +242,7 @@ impl WatchedNode {
         class.longest = seconds;
     }
 
-    /// It is out of service.
+    /// The node is out of service.
     fn leave(&mut self, class: OutageClass, passed: Passed, counts: &mut EventCounts) {
         let is_first = std::mem::take(&mut self.is_undecided);
         match &mut self.outage {

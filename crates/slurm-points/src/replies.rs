@@ -109,7 +109,7 @@ impl SurveyReplies {
         replies
     }
 
-    /// The same with one more.
+    /// Adds a reply.
     #[cfg(test)]
     pub(crate) fn add(&mut self, kind: ReplyKind, reply: Reply) {
         let time = reply.last_update().and_then(crate::metric::number).unwrap_or(0.0);

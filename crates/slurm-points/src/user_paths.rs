@@ -32,7 +32,7 @@ const DAY: i64 = 86_400;
 const BUDGET: usize = 5;
 const FREELY: usize = 4;
 
-/// They always have paths once they are in the table, and do not count against the bound.
+/// These users always have paths once they are in the table, and do not count against the bound.
 const ALWAYS: [&str; 2] = ["root", "slurm"];
 
 /// A user in a round.

@@ -24,8 +24,8 @@ use crate::values::{lossy, name};
 /// times, not cut off at the ends of the requested time.
 const FLAGS: u8 = 1 | 1 << 1 | 1 << 2;
 
-/// The same without `NO_STEP`, and with `JOBCOND_FLAG_NO_WHOLE_HETJOB`: only the requested
-/// component of a het job.
+/// `JOBCOND_FLAG_DUP`; `JOBCOND_FLAG_NO_TRUNC`; `JOBCOND_FLAG_NO_WHOLE_HETJOB`: only the requested
+/// component of a het job. Steps are included.
 const WITH_STEPS: u8 = 1 | 1 << 2 | 1 << 5;
 
 /// `JOB_RUNNING`, in the form that slurmdbd needs: jobs that ran at any moment of the time.

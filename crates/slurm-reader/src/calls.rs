@@ -360,7 +360,7 @@ impl Libslurm {
         reply!(|out| slurm_load_assoc_mgr_info(&raw mut request, out))
     }
 
-    /// The same for the user with this name.
+    /// `slurm_load_assoc_mgr_info` for the user with this name.
     pub(crate) fn user(&mut self, name: &CStr) -> CallResult<RawReply<c::assoc_mgr_info_msg_t>> {
         let flags = USERS;
         let users = texts([name.to_owned()]);

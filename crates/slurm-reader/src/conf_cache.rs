@@ -320,7 +320,8 @@ mod tests {
         assert_eq!(slurmctld.requests, 3);
     }
 
-    /// Its clock is behind the configuration that is known, and so is the time of the change.
+    /// slurmctld's clock is behind the configuration that is known, and so is the time of the
+    /// change.
     #[test]
     fn private_data_that_is_set_after_slurmctlds_clock_went_back_is_known_to_a_whole_request() {
         let mut slurmctld = Changing {

@@ -115,7 +115,7 @@ followed! {
         /// (proc_req.c).
         array(rpc_type_size, MOST_RPC_TYPES) rpc_type_id: u16, rpc_type_cnt: u32,
             rpc_type_time: u64;
-        /// The same, if `rpc_queue_enabled`; otherwise they stay NULL.
+        /// More columns of that table, if `rpc_queue_enabled`; otherwise they stay NULL.
         #[cfg(slurm_ge_2405)]
         array(rpc_type_size, MOST_RPC_TYPES) rpc_type_queued: u16, rpc_type_dropped: u64,
             rpc_type_cycle_last: u16,
@@ -125,13 +125,14 @@ followed! {
             rpc_user_time: u64;
         /// Both are unpacked with a count, and libslurm refuses the reply if the counts differ.
         array(rpc_queue_type_count, MOST_PENDING_RPCS) rpc_queue_type_id: u32, rpc_queue_count: u32;
-        /// The same.
+        /// Types and nodes are unpacked with a count each, and libslurm refuses the reply if the
+        /// counts differ.
         array(rpc_dump_count, MOST_PENDING_RPCS) rpc_dump_types: u32;
         texts(rpc_dump_count, MOST_PENDING_RPCS) rpc_dump_hostlist;
         /// Unpacked together with its count.
         #[cfg(slurm_ge_2311)]
         array(schedule_exit_cnt, slurm_snapshot::MOST_EXIT_REASONS) schedule_exit: u32;
-        /// The same.
+        /// Unpacked together with its count.
         #[cfg(slurm_ge_2311)]
         array(bf_exit_cnt, slurm_snapshot::MOST_EXIT_REASONS) bf_exit: u32;
     }

@@ -11,7 +11,7 @@ pub(crate) const fn number(number: u32) -> Option<u32> {
     if number >= NO_VAL { None } else { Some(number) }
 }
 
-/// The same for 64 bits.
+/// A 64-bit number; `None` for the two values that mean none in C, `NO_VAL64` and `INFINITE64`.
 pub(crate) const fn number64(number: u64) -> Option<u64> {
     if number >= NO_VAL64 { None } else { Some(number) }
 }
@@ -36,7 +36,7 @@ pub(crate) fn text(bytes: &[u8]) -> Option<String> {
     Some(lossy(bytes)).filter(|text| !text.is_empty())
 }
 
-/// The same; empty if it is empty.
+/// A text, with U+FFFD for bytes that are not UTF-8; it may be empty.
 pub(crate) fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -111,7 +111,7 @@ fn a_reader_whose_stdin_was_closed_before_it_began_does_nothing() {
     assert_eq!(text(&output.stdout) + text(&output.stderr), "");
 }
 
-/// Its stdin stays open while it waits for a request, so only the death signal can end it.
+/// The reader's stdin stays open while it waits for a request, so only the death signal can end it.
 #[test]
 fn dies_with_its_parent() {
     let conf = slurm_conf("parent", "").unwrap();

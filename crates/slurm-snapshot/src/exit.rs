@@ -36,7 +36,7 @@ impl ExitReasons {
         self.0.get(index).map_or("other", |(name, _)| name)
     }
 
-    /// The same in sdiag's words; `exit_N` if it is newer.
+    /// The reason in sdiag's words; `exit_N` if it is newer than this table.
     pub fn text(self, index: usize) -> Cow<'static, str> {
         self.0.get(index).map_or_else(|| format!("exit_{index}").into(), |(_, text)| (*text).into())
     }

@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(seen, [(&b"a100"[..], 4), (b"", 2)]);
     }
 
-    /// They were idle, and a job for as many GPUs waited with the reason Resources.
+    /// Such GPUs were idle, and a job for as many GPUs waited with the reason Resources.
     #[test]
     fn gpus_of_which_jobs_have_parts_are_not_idle() {
         for (has, used, expected) in [

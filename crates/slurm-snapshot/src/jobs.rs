@@ -29,8 +29,7 @@ pub const JOB_STATES: [&str; 12] = [
 /// Jobs by state or reason.
 pub type JobTallies = BTreeMap<String, JobTally>;
 
-/// The same jobs by the word that squeue shows, and by what they do. The word may hide what they
-/// do.
+/// Jobs by the word that squeue shows, and by what they do. The word may hide what they do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobStates {
@@ -228,7 +227,8 @@ pub struct Moments {
     /// Half of the jobs have waited since this time or a later one (nearest rank): Unix seconds on
     /// slurmctld's clock.
     pub p50: i64,
-    /// The same for nine tenths.
+    /// Nine tenths of the jobs have waited since this time or a later one (nearest rank): Unix
+    /// seconds on slurmctld's clock.
     pub p90: i64,
     /// Since when the job that has waited longest waits.
     pub max: i64,

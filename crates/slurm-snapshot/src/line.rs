@@ -91,7 +91,8 @@ pub struct Reading {
     pub id: u64,
     /// When the reply arrived: Unix time in seconds on the reader's clock.
     pub time: f64,
-    /// The same moment in seconds since the reader's host was booted, on a clock that nobody sets.
+    /// When the reply arrived, in seconds since the reader's host was booted, on a clock that
+    /// nobody sets.
     pub uptime: Option<f64>,
     /// How long the RPC took, µs.
     pub elapsed: u64,
@@ -160,9 +161,10 @@ pub struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// It was not sent: slurmrestd has no such request, or it would cost slurmrestd too much.
+    /// The request was not sent: slurmrestd has no such request, or it would cost slurmrestd too
+    /// much.
     Unsupported,
-    /// It was not sent: the token's file cannot be read.
+    /// The request was not sent: the token's file cannot be read.
     TokenFile,
     /// No connection.
     Connect,

@@ -82,8 +82,9 @@ pub struct Nodes {
     /// Since when each drained or draining node has been in that state (its `reason_time`): Unix
     /// seconds, oldest first. Nodes without a reason have no time.
     pub drain_since: Vec<i64>,
-    /// The same for nodes that are down and not drained. A drained node that goes down keeps the
-    /// time of its reason.
+    /// Since when each node that is down and not drained has been in that state (its
+    /// `reason_time`): Unix seconds, oldest first. Nodes without a reason have no time. A drained
+    /// node that goes down keeps the time of its reason.
     pub down_since: Vec<i64>,
     /// Each node by itself, if requested.
     pub rows: Vec<NodeRow>,

@@ -154,7 +154,7 @@ pub struct Means {
 pub const MOST_RPC_TYPES: usize = 100;
 /// And this many users. From 24.05 to 25.11.6 it sends garbage after a full table of users.
 pub const MOST_RPC_USERS: usize = 200;
-/// It packs this many (MAX_RPC_PACK_CNT), and 25 with their nodes (DUMP_RPC_COUNT).
+/// slurmctld packs this many (MAX_RPC_PACK_CNT), and 25 with their nodes (DUMP_RPC_COUNT).
 pub const MOST_PENDING_RPCS: usize = 100;
 /// There are 6 in 26.05.
 pub const MOST_EXIT_REASONS: usize = 100;

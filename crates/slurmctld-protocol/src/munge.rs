@@ -36,7 +36,7 @@ pub(crate) struct Munge {
 pub(crate) enum MungeError {
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Its own error number and text.
+    /// munged's own error number and text.
     #[error("munged refuses: {text} (munge error {number})")]
     Refused { number: u8, text: String },
     #[error("the answer is not munged's")]

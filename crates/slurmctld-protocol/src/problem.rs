@@ -22,7 +22,7 @@ pub(crate) enum Cause {
     Unsupported,
     /// munged or sackd gave no credential.
     NoCredential,
-    /// The same, and it did not answer at all.
+    /// munged or sackd did not answer in time.
     CredentialTimeout,
     /// A name has no address, or no answer came in time.
     Name,
@@ -30,8 +30,8 @@ pub(crate) enum Cause {
     ConnectTimeout,
     /// The connection stands, and nothing comes.
     Silent,
-    /// It refuses the number or the credential, in this way. `None`: nothing was sent, because it
-    /// has refused before; or the credential of its reply is not valid here.
+    /// slurmctld refuses the number or the credential, in this way. `None`: nothing was sent,
+    /// because it has refused before; or the credential of its reply is not valid here.
     Refused(Option<Refusal>),
     /// All that answer wait to take over.
     Standby,

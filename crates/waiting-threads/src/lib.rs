@@ -161,7 +161,9 @@ pub async fn ask<T: Send + 'static>(
     ask_at_most(MOST, owner, question, patience, move |end| end.finish(work())).await
 }
 
-/// The same of an owner with at most `most` threads. `work` answers by itself, and may go on.
+/// Asks `question` of its owner, which may have at most `most` threads: `work` answers it in a
+/// thread, unless an earlier job with this question is under way. `work` answers through its
+/// [`JobEnd`], and may go on after that.
 ///
 /// # Errors
 /// As [`ask`]. That there are too many threads is [`io::ErrorKind::ResourceBusy`].

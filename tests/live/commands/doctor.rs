@@ -23,13 +23,13 @@ fn check(sandbox: &Sandbox, more: &[&str]) -> Finished {
     check_slurm(sandbox, &[&["--carbon", &sandbox.carbon.address()], more].concat())
 }
 
-/// The same without a Carbon, if the flags name none.
+/// `check --connect` for this cluster with these flags; without a Carbon, if they name none.
 fn check_slurm(sandbox: &Sandbox, flags: &[&str]) -> Finished {
     let conf = sandbox.slurm.conf().display().to_string();
     run(&sandbox.folder, &[&["check", "--connect", "--slurm-conf", &conf], flags].concat()).unwrap()
 }
 
-/// The same with the Carbon of this table.
+/// `check --connect` for this cluster and the Carbon of this table.
 fn check_carbon(sandbox: &Sandbox, carbon: &str) -> Finished {
     let file = sandbox.folder.write("carbon.toml", &format!("[[carbon]]\n{carbon}")).unwrap();
     check_slurm(sandbox, &["--config", &file])

@@ -239,7 +239,8 @@ impl Worked {
         Ok((uneven, targets.len()))
     }
 
-    /// The same for the targets with an excuse, with points that were invented for them.
+    /// The problems of the targets with an excuse as text, with points that were invented for them;
+    /// and how many targets were requested.
     pub(crate) fn invented(&self, dashboards: &[Dashboard]) -> Result<(Vec<String>, usize)> {
         let release = self.sandbox.slurm.release()?;
         let (mut targets, mut leaves) = (Vec::new(), BTreeSet::new());

@@ -158,7 +158,7 @@ fn pages(worked: &Worked) -> Result<Vec<(Dashboard, Page)>> {
     pages.collect()
 }
 
-/// The same without the later half of their points, as if they had stopped.
+/// The page without the later half of its points, as if they had stopped.
 fn stopped(page: Page) -> Page {
     page.with_series(|series| {
         let left = series.values().count() / 2;

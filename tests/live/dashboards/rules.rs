@@ -185,8 +185,8 @@ fn no_rule_cries_wolf_or_falls_silent_when_it_is_worst() {
     };
     // A weekend with one held job. Nothing else happens, and slurmctld runs no cycle for it.
     assert!(!backfill("held", [zero(), zero(), zero(), zero()]));
-    // The same while others' jobs arrive and start at once: the main scheduler sees one now and
-    // then, backfill never does.
+    // That held job while others' jobs arrive and start at once: the main scheduler sees one now
+    // and then, backfill never does.
     let now_and_then = curve(|ago| f64::from(ago % 20.0 < 10.0));
     assert!(!backfill("stream", [zero(), now_and_then, one(), one()]));
     // A job that could run, in a cluster in which nothing changes.

@@ -214,7 +214,7 @@ impl Row {
         })
     }
 
-    /// The same with the nodes of its TRES. With a job's end slurmctld sends the TRES that it has
+    /// The row with the nodes of its TRES. With a job's end slurmctld sends the TRES that it has
     /// then, but not the nodes again (`as_mysql_job_complete`): after a kill in which it forgot to
     /// report that the job was resized, the list is of more nodes.
     pub(super) fn by_tres(&self) -> Self {

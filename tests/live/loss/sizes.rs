@@ -25,7 +25,8 @@ impl Size {
         self.with(Limits::Wide, queue)
     }
 
-    /// The same with a Carbon with these limits.
+    /// A stage with a Carbon with these limits, whose daemon is not running yet, with ticks of this
+    /// size and these additional lines in `[queue]`.
     pub(crate) fn with(self, limits: Limits, queue: &str) -> Result<Stage> {
         let mut options = Options { limits, ..Options::default() };
         if self == Self::Large {

@@ -122,7 +122,8 @@ fn behind(more: &str) -> Result<(Stage, TlsProxy)> {
     Ok((stage, proxy))
 }
 
-/// The same where the daemon has a certificate, and has begun to send.
+/// A stage whose daemon has a certificate, and has begun to send to a running stunnel in front of
+/// its Carbon.
 fn with_a_certificate() -> Result<(Stage, TlsProxy, Identity)> {
     let (mut stage, proxy) = behind(STRICT)?;
     let identity = proxy.authority.issue(&stage.folder, "client", "DNS:client", true)?;

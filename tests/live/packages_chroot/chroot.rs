@@ -28,7 +28,7 @@ impl<'f> Chroot<'f> {
         Self::named(folder, suite, "root")
     }
 
-    /// The same with a name, for several chroots in one test.
+    /// A chroot of this release with a name, for several chroots in one test.
     pub(crate) fn named(folder: &'f Folder, suite: &str, name: &str) -> Result<Self> {
         ensure!(rustix::process::getuid().is_root(), "a chroot needs root");
         let chroot = Self { folder, root: folder.path().join(name) };
@@ -59,7 +59,7 @@ impl<'f> Chroot<'f> {
         self.line(&[], line)
     }
 
-    /// The same without any network.
+    /// Runs a line of shell in the chroot without any network.
     pub(crate) fn offline(&self, line: &str) -> Result<String> {
         self.line(&["--net"], line)
     }

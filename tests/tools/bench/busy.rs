@@ -1,4 +1,4 @@
-//! The same while a neighbour keeps every core awake.
+//! What a reading costs while a neighbour keeps every core awake.
 //!
 //! An idle core of a virtual machine is halted, and each wake-up from that is charged to somebody:
 //! most of all to programs that sleep often. With a neighbour at the lowest priority no core is

@@ -62,12 +62,13 @@ const STATE: Rule = Rule {
     nothing: "OK",
 };
 
-/// The same for the mean of so many seconds.
+/// A rule like [`STATE`], for the mean of so many seconds.
 fn mean_of(window: u32) -> Rule {
     Rule { window, reducer: "mean", ..STATE }
 }
 
-/// The same for what has been added up in a quarter of an hour, which may not happen at all.
+/// A rule like [`STATE`], for what has been added up in a quarter of an hour. It may not happen at
+/// all, so the alert fires at once.
 fn added_up() -> Rule {
     Rule { window: 900, reducer: "sum", lasts: "0s", ..STATE }
 }
@@ -79,8 +80,9 @@ fn where_at_least(series: &str, guards: &[(&str, f64)]) -> String {
     where_either(series, &[guards])
 }
 
-/// The same at the times when every guard of one of these lists has its value. A division by 0 has
-/// no point, on VictoriaMetrics after all other functions, because it is infinity.
+/// The series at the times when every guard of one of these lists has at least its given value; 0
+/// at other times. A division by 0 has no point, on VictoriaMetrics after all other functions,
+/// because it is infinity.
 fn where_either(series: &str, either: &[&[(&str, f64)]]) -> String {
     let all = |guards: &[(&str, f64)]| {
         let all = guards

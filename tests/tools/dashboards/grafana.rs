@@ -30,7 +30,7 @@ pub(crate) fn row(title: &'static str) -> Row {
     Row { title: Some(title), collapsed: false, is_survey: false, panels: Vec::new() }
 }
 
-/// The same for panels that are hidden until it is clicked: not every site collects their metrics.
+/// A heading for panels that are hidden until it is clicked: not every site collects their metrics.
 pub(crate) fn closed(title: &'static str) -> Row {
     Row { collapsed: true, ..row(title) }
 }

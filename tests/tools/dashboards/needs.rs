@@ -87,7 +87,7 @@ impl Row {
         self.with([text("", &format!("**Needs:** {keys}. **Costs:** {cost}")).sized(24, 2)])
     }
 
-    /// The same for a collector of surveys.
+    /// Adds a first panel that says what the row needs. The row's panels are a survey's.
     pub(crate) fn surveys(self, need: Need) -> Self {
         self.survey().needs(need)
     }

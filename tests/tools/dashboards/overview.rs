@@ -75,7 +75,7 @@ pub(crate) fn jobs() -> Panel {
         .neutral()
 }
 
-/// The same over time.
+/// The numbers of pending and running jobs over time.
 pub(crate) fn pending_and_running() -> Panel {
     series(
         "Pending and running",
@@ -96,7 +96,7 @@ pub(crate) fn number_in(states: &str) -> String {
     )
 }
 
-/// The same as a share of all nodes.
+/// Nodes in these states as a share of all nodes.
 pub(crate) fn nodes_in(states: &str) -> String {
     format!(
         "divideSeries({}, sumSeries($prefix.slurm_nodes.total.gauge-nodes_total))",
@@ -203,7 +203,7 @@ pub(crate) const FAILING: &str = "divideSeries(divideSeries(movingSum(sumSeries(
     sumSeries(movingSum($prefix.slurm_jobs_finished.total.work.gauge-jobs, '1hour'))), \
     isNonNull($prefix.slurm_jobs_finished.total.work.gauge-jobs))";
 
-/// The same now.
+/// The newest value of [`FAILING`].
 pub(crate) fn failing(title: &str) -> Panel {
     let description = "Of the jobs that ended in the last hour, the share that failed, ran out of \
         memory or lost a node.";

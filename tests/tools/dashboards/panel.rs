@@ -75,7 +75,7 @@ impl Panel {
         self.target(target, format!("alias({{}}, '{name}')"))
     }
 
-    /// The same in a fixed colour.
+    /// Adds a curve with this name in a fixed colour.
     pub(crate) fn line(self, name: &str, colour: &str, target: &str) -> Self {
         self.curve(name, target).colour(name, colour)
     }

@@ -66,7 +66,7 @@ fn share_of(used: &str, limit: &str, nodes: &str) -> String {
     )
 }
 
-/// The same for anything that has a limit.
+/// Usage as a percentage of the limit, for anything in associations that has a limit.
 fn share(of: &str, used: &str, limit: &str, nodes: &str) -> String {
     let path = |leaf: &str| format!("$prefix.slurm_associations.{of}.gauge-{leaf}");
     format!("removeEmptySeries({})", share_of(&path(used), &path(limit), nodes))

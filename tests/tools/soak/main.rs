@@ -169,7 +169,8 @@ impl Soak {
         self.have_recovered(".carbon.carbon.")
     }
 
-    /// The same for all destinations with this in their paths, of which none may be ill.
+    /// Waits until a tick shows that all destinations with this in their paths, of which none may
+    /// be ill, have a connection and nothing queued.
     fn have_recovered(&mut self, which: &str) -> Result<()> {
         let limit = Instant::now() + PATIENCE;
         loop {

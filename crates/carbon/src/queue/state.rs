@@ -163,7 +163,7 @@ impl QueueState {
         }
     }
 
-    /// The same for every batch whose commit is under way.
+    /// Gives every batch whose commit is under way to the configured destinations.
     pub(super) fn publish_all(&mut self) {
         let committing: Vec<u64> = self.unpublished.keys().copied().collect();
         committing.into_iter().for_each(|id| self.publish(id));

@@ -142,7 +142,7 @@ enum Fault {
     Hangs(Duration),
     /// Killed, and started again after this.
     Killed(Duration),
-    /// Its host is gone for this long.
+    /// The receiver's host is gone for this long.
     Gone(Duration),
     /// The daemon is killed, and started again after this.
     Restarted(Duration),
@@ -155,7 +155,7 @@ enum Fault {
     HangsThenKilled(Duration),
     /// The queue's disk returns nothing for so long, and a few seconds into it Carbon is killed.
     DiskHangs(Duration),
-    /// It goes away, and for this long something else has its port.
+    /// The receiver goes away, and for this long something else has its port.
     Replaced(ReceiverState, Duration),
 }
 
@@ -367,7 +367,8 @@ async fn a_renewed_connection_is_no_loss_and_ticks_are_done_a_window_later() {
     }
 }
 
-/// It used to get four ticks of a backlog a minute, and all of them again every ten minutes.
+/// Such a receiver used to get four ticks of a backlog a minute, and all of them again every ten
+/// minutes.
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_takes_one_connection_gets_every_tick_and_proves_nothing() {
     for by_time in [false, true] {
@@ -587,8 +588,8 @@ async fn a_certificate_that_expires_costs_no_connection_that_works() {
     sender.stop();
 }
 
-/// It was closed after the stall time-out, as if the receiver's host were gone, and then there was
-/// none.
+/// The connection was closed after the stall time-out, as if the receiver's host were gone, and
+/// then there was none.
 #[tokio::test(start_paused = true)]
 async fn a_lack_of_file_descriptors_costs_no_connection_that_works() {
     let _receiver = world::begin(&[ReceiverKind::default()]);
@@ -672,7 +673,7 @@ async fn a_port_that_sends_data_is_called_once_a_minute_and_gets_no_backlog_unti
     }
 }
 
-/// They counted as sent, and then as read.
+/// The points of such a tick counted as sent, and then as read.
 #[tokio::test(start_paused = true)]
 async fn a_tick_that_cannot_be_encoded_is_counted_as_lost_and_holds_up_nothing() {
     let _receiver = world::begin(&[ReceiverKind::default()]);

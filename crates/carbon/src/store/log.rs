@@ -74,7 +74,7 @@ pub(super) struct Log {
     /// far.
     pub(super) last: u64,
     pub(super) totals: Totals,
-    /// Its file, if more may be written to it.
+    /// The last segment's file, if more may be written to it.
     pub(super) newest: Option<(File, Named)>,
     /// The size of the reserve; `None`: there is none.
     pub(super) reserve: Option<u64>,

@@ -26,8 +26,8 @@ pub(super) enum Due {
     Window,
     /// Everything since the floor.
     CatchUp,
-    /// The same; what ended until then, Unix seconds, is another daemon's: it is marked as seen,
-    /// and not published.
+    /// Everything since the floor. What ended until then, Unix seconds, is another daemon's: it is
+    /// marked as seen, and not published.
     Rebuild(i64),
 }
 

@@ -15,7 +15,7 @@ pub(super) enum TickPhase {
     Asked(i64),
     /// Slurmctld has not answered, and the tick's slot is over.
     Late,
-    /// The same, and this tick begins when it has answered.
+    /// Slurmctld has not answered an earlier tick; this tick begins when it has answered.
     LateThen(i64),
 }
 

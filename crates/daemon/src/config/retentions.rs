@@ -87,7 +87,7 @@ pub(crate) fn seconds(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(*unit)
 }
 
-/// The same the other way round, in the largest unit that fits; weeks are days.
+/// A number of seconds in Carbon's words, in the largest unit that fits; weeks are days.
 pub(crate) fn in_carbons_words(seconds: u64) -> String {
     let units = UNITS.iter().filter(|(name, _)| *name != "weeks");
     let fits = |(_, unit): &&(&str, u64)| seconds > 0 && seconds.is_multiple_of(*unit);

@@ -65,7 +65,8 @@ impl<'p, 't> Section<'p, 't> {
         self.set_value(key, parse, target);
     }
 
-    /// The same for a key without a default.
+    /// Reads the text of a key without a default into `target`, or leaves it as it is where the key
+    /// is absent or wrong.
     pub(super) fn set_some<T, E: Display>(
         &mut self,
         key: &'static str,

@@ -21,7 +21,7 @@ pub(crate) fn interval(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("{text:?} is not between 1s and 1h"))
 }
 
-/// The same on a command line, where a number alone is seconds.
+/// An interval on a command line, in seconds. A number without a unit is seconds.
 pub(crate) fn seconds(text: &str) -> Result<u32, String> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { interval(&format!("{text}s")) } else { interval(text) }

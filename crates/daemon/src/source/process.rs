@@ -252,7 +252,8 @@ impl Process {
         }
     }
 
-    /// Its pipes are closed: how it ended. One that lives on without them is as good as gone.
+    /// How a reader ended whose pipes are closed. One that lives on without them is as good as
+    /// gone.
     async fn ended(&mut self) -> ProcessError {
         let Ok(Some(status)) = timeout(END_DEADLINE, self.child.ended()).await else {
             return ProcessError::Gone {

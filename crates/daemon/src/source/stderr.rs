@@ -151,7 +151,7 @@ pub(super) struct Stderr {
     /// The last lines of this reader since its last request.
     pub(super) tail: SaidLines,
     pub(super) logged: LoggedLines,
-    /// It ends with this.
+    /// The task that reads the pipe; it ends with this value.
     task: JoinSet<()>,
 }
 

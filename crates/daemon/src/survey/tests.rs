@@ -45,7 +45,8 @@ fn reply(kind: ReplyKind, came: i64) -> Reply {
 enum Fate {
     Good,
     Failed,
-    /// It came in time, but the round ended after its slot, so that its points were not sent.
+    /// The reply came in time, but the round ended after its slot, so that its points were not
+    /// sent.
     Late,
     /// Good, and afterwards a reload starts all collectors again.
     Reloaded,

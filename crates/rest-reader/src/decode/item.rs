@@ -43,7 +43,7 @@ impl<'a> Item<'a> {
         self.amount(name).within(name)
     }
 
-    /// The same; an error if there is no value.
+    /// A number; an error if there is no value, or if it is not a whole number or does not fit.
     pub(super) fn needed<T: TryFrom<i128>>(self, name: &str) -> Result<T, String> {
         self.number(name)?.ok_or_else(|| format!("{name} is missing: the response is incomplete"))
     }

@@ -83,7 +83,7 @@ mod tests {
     use super::super::tests::{has_all, started, surveyed};
     use super::*;
 
-    /// Its start is always the same time ahead.
+    /// The start of such a reservation is always the same time ahead.
     #[test]
     fn a_reservation_that_floats_is_not_the_next_to_begin() {
         let of = |start, floats| Reservation {

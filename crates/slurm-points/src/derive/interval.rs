@@ -168,8 +168,8 @@ pub const fn exact_f64(value: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// It examined 900 jobs before midnight UTC, and 100 after it. Statistics of the second look at
-    /// it are like those of any cycle.
+    /// The cycle examined 900 jobs before midnight UTC, and 100 after it. Statistics of the second
+    /// look at it are like those of any cycle.
     #[test]
     fn what_backfill_examined_in_a_cycle_with_a_reset_in_it_is_not_known() {
         let mean_depth = |bf_active, began| {

@@ -28,7 +28,8 @@ const SETTLING: i64 = 30;
 /// JobAcctGatherType it is never known.
 const OPEN_STEPS: i64 = 180;
 
-/// The same if slurmdbd returned no step at all: its table of steps may be broken, and be mended.
+/// A job counts after this time even if slurmdbd returned no step of any job: its table of steps
+/// may be broken, and be mended.
 const LOST_STEPS: i64 = 3600;
 
 /// A job that started, whose steps slurmdbd is asked for.

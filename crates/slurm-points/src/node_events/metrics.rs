@@ -11,7 +11,7 @@ use crate::settings::MOST_NAMES;
 /// Of a round, and since the first start.
 type Sums<T> = (Table<T>, MetricTotals<T>);
 
-/// The same, and the longest outage of a round.
+/// The longest outage of a round, and the sums.
 type OfClass = (Table<ClassCounts>, Sums<ClassCounts>);
 
 levels! {

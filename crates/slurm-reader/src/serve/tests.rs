@@ -283,7 +283,7 @@ fn a_name_service_that_never_answers_holds_up_no_answer() {
     assert_eq!(text.matches("\"looking_up\":true").count(), 6, "{text}");
 }
 
-/// It is an answer, not a failure that would replace the reader.
+/// That a backup waits is an answer, not a failure that would replace the reader.
 #[test]
 fn a_backup_that_waits_has_said_so_and_is_asked_only_where_that_was_asked_for() {
     let own_cluster = Some("sandbox");

@@ -19,7 +19,7 @@ pub enum OutageClass {
     Reboot,
     /// An administrator has set it to FAIL, and no job is left on it.
     Fail,
-    /// It is down.
+    /// The node is down.
     Down,
 }
 
@@ -28,11 +28,11 @@ pub enum OutageClass {
 pub enum Service {
     /// Jobs may run there, now or once it is powered up.
     In,
-    /// Its slurmd does not respond, and slurmctld has not yet decided that it is down.
+    /// The node's slurmd does not respond, and slurmctld has not yet decided that the node is down.
     Silent,
     /// The state begins no outage and ends none.
     Undecided,
-    /// It is out of service.
+    /// The node is out of service.
     Out(OutageClass),
 }
 

@@ -161,8 +161,8 @@ fn a_slurmctld_that_does_not_say_yet_since_when_it_counts_costs_one_refusal() {
     assert_eq!(slurmctld.refused.len(), 1);
 }
 
-/// It had accepted a lower number when it did not say yet since when it counts, and the reader
-/// stayed with that.
+/// slurmctld had accepted a lower number when it did not say yet since when it counts, and the
+/// reader stayed with that.
 #[test]
 fn an_upgrade_of_a_slurmctld_that_was_asked_in_its_first_moment_alone_is_seen() {
     let mut older = Slurmctld::new(42);

@@ -54,7 +54,7 @@ async fn an_outage_names_the_address_and_each_reason_once() {
     sender.stop();
 }
 
-/// Its ticks waited for ten minutes without a line, and then they were lost.
+/// The ticks on the disk waited for ten minutes without a line, and then they were lost.
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_returns_nothing_is_said_once_and_so_is_its_return() {
     let (written, _guard) = log();

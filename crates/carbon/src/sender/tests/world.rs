@@ -100,7 +100,8 @@ pub(super) enum ReceiverState {
     Gone,
     /// Another program has its port: it reads everything, forgets it, and sends data.
     Talks,
-    /// The same, and it sends one word before it answers a half-close.
+    /// Another program has its port: it reads everything, forgets it, and sends one word before it
+    /// answers a half-close.
     Greets,
     /// A proxy whose backend is dead: it reads everything, forgets it, and closes each connection
     /// after 20 s.

@@ -266,7 +266,7 @@ fn files(dir: &Path) -> impl Iterator<Item = PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| path.is_file())
 }
 
-/// Their bytes.
+/// The bytes of the daemon's own files.
 fn taken(dir: &Path) -> u64 {
     files(dir).filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum()
 }

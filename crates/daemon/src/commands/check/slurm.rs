@@ -28,7 +28,7 @@ const NO_MUNGE: &str = "munge: not used (see AuthType in slurm.conf)";
 
 /// What was read of slurm.conf.
 struct SlurmConf {
-    /// Its socket, where it is used.
+    /// munged's socket, where munge is used.
     munge: Option<PathBuf>,
     /// The file was read, and what it includes.
     certain: bool,
@@ -240,7 +240,7 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
     Some(SlurmConf::from_munge(Err(String::new())))
 }
 
-/// It may be on a file system that hangs.
+/// Reads slurm.conf in a thread: the file may be on a file system that hangs.
 async fn read_conf(path: &Path) -> Result<SlurmConf> {
     let (path, question) = (path.to_owned(), path.to_string_lossy());
     let work = move || open_regular_file(&path).map(|_| SlurmConf::from_munge(munge_socket(&path)));

@@ -248,7 +248,7 @@ fn misfit(config: &Config, rule: &Rule<(u64, u64)>, every: u32) -> Option<(Strin
     }
 }
 
-/// The same of storage-aggregation.conf.
+/// The lines of storage-aggregation.conf; the error is the line of a file that cannot be judged.
 fn aggregation(
     config: &Config,
     place: &CarbonConf,

@@ -64,7 +64,7 @@ fn look(dir: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Its files would have closed the directory to the service, which then ran from memory.
+    /// Root's files would have closed the directory to the service, which then ran from memory.
     #[test]
     fn root_is_refused_where_the_directory_is_somebody_elses() {
         let dir = tempfile::tempdir().unwrap();

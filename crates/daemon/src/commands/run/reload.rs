@@ -23,7 +23,7 @@ pub(super) type Read = Box<Result<Config, Problems>>;
 /// A configuration that is being read.
 pub(super) struct Loading {
     job: Job<Read>,
-    /// It may have changed again since it was read.
+    /// The configuration may have changed again since it was read.
     again: bool,
 }
 

@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(of(Release::new(25, 11)), format!("\t 1: {name}{}", "n".repeat(80)));
     }
 
-    /// Its sort is an exchange sort there, which keeps no order among equals.
+    /// Up to 23.11 sdiag's sort is an exchange sort, which keeps no order among equals.
     #[test]
     fn up_to_23_11_rows_with_the_same_count_come_in_sdiags_order() {
         let user = |(id, count)| RpcUser { id, count, ..RpcUser::default() };

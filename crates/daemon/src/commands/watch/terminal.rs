@@ -19,7 +19,7 @@ const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 /// A terminal, taken.
 pub(super) struct Terminal {
-    /// It waits for a key; without a thread for it, only signals end the program.
+    /// The job that waits for a key; without a thread for it, only signals end the program.
     keys: Option<Job<()>>,
     before: Termios,
 }
