@@ -82,8 +82,8 @@ impl Dashboard {
         all.filter_map(target).collect()
     }
 
-    /// The values of its variables when it is opened over a graphite-web, except for those in
-    /// `given`.
+    /// The values of its variables when it is opened over a graphite-web; those in `given` have the
+    /// value given there.
     pub fn opened(&self, web: &GraphiteWeb, given: &[(&str, &str)]) -> Result<Variables> {
         self.variables(&variables(given), |query| web.find(query))
     }

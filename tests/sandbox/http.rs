@@ -10,7 +10,7 @@ use serde_json::Value;
 /// An answer may be a picture of many series on a busy machine.
 const PATIENCE: Duration = crate::wait::LIMIT;
 
-/// The content of an answer with status 200. `body` is that of a form, or empty.
+/// The content of an answer with status 200 or 204. `body` is that of a form, or empty.
 pub fn ask(port: u16, method: &str, path: &str, body: &str) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(PATIENCE))?;

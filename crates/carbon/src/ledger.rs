@@ -118,9 +118,10 @@ impl Ticks {
 /// Sums over all batches, which change with each of them: a queue may hold many thousands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
-    /// Ticks never written as a whole, as far as is known.
+    /// Ticks that are not held back and were never written as a whole, as far as is known.
     pub(crate) unsent: Ticks,
-    /// Ticks that were written before a loss, or by an earlier run, and are to be written again.
+    /// Ticks that are not held back, were written before a loss or by an earlier run, and are to be
+    /// written again.
     pub(crate) again: Ticks,
     /// Provisional ticks, and ticks of unknown age: those never written as a whole, and those to be
     /// written again.

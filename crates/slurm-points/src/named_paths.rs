@@ -1,6 +1,6 @@
 //! Which names have paths, and what was published there. In Graphite a path is a file that stays,
-//! so a peer that invents names gets a bounded number of paths for the life of the daemon, not only in
-//! one reply.
+//! so a peer that invents names gets a bounded number of paths for the life of the daemon, not only
+//! in one reply.
 //!
 //! Each level declares how its names get paths ([`Names`]). A configured name keeps its slot for 30
 //! days after the last reply that had it, an invented one for 30 days after its last job that had

@@ -149,7 +149,7 @@ impl QueueState {
         configured.map(|(name, _)| Arc::clone(name)).collect()
     }
 
-    /// Gives a batch to every destination.
+    /// Gives a batch to every configured destination.
     pub(super) fn publish(&mut self, id: u64) {
         let was_unpublished = self.unpublished.remove(&id).is_some();
         let Some(held) = self.batches.get_mut(&id).filter(|_| was_unpublished) else { return };
