@@ -92,8 +92,13 @@ for suite in $wanted; do
     # Nothing in the daemon's clock depends on the release.
     attempt "Slurm $release: every figure, live" "$logs/figures.log" \
         live "$suite" "$suite" figures:: --test-threads=2 --skip rest:: --skip ticks_fill_as_many_slots
+    # libfaketime and the place of a reader are this machine's, and auth_jwt of Debian 11 loads in
+    # slurmrestd only.
+    [ "$release" = 20.11 ] && skip='--skip what_takes_the_place_of_munge' || skip=
+    # shellcheck disable=SC2086
     attempt "Slurm $release: the statistics without libslurm" "$logs/native.log" \
-        live "$suite" "$suite" native::figures --test-threads=2
+        live "$suite" "$suite" native:: --test-threads=2 --skip a_clock_beyond_munges_limit \
+        --skip without_libslurm_the_statistics $skip
     attempt "Slurm $release: node events and expected starts, live" "$logs/events.log" \
         live "$suite" "$suite" node_events:: expected_start:: --test-threads=2
     # What needs a slurmdbd: of these only that of 23.02 needs to have a database, which takes

@@ -17,12 +17,13 @@ slurm() {
     mkdir -p "$source"
     git -C "$SLURM_GIT" archive "$2" | tar -x -m -C "$source"
     (
-        cd "$source"
-        # Several slurmd on one host, as Debian's packages have them.
-        CFLAGS='-O0 -w' ./configure --quiet --prefix="$root" --sysconfdir="$root/etc" --enable-multiple-slurmd \
-            --disable-static --disable-x11
-        make --quiet
-        make --quiet install
+        # Behind `||` a shell does not stop at an error. Several slurmd on one host, as Debian's
+        # packages have them.
+        cd "$source" &&
+            CFLAGS='-O0 -w' ./configure --quiet --prefix="$root" --sysconfdir="$root/etc" \
+                --enable-multiple-slurmd --disable-static --disable-x11 &&
+            make --quiet &&
+            make --quiet install
     ) >"$root.log" 2>&1 </dev/null || { tail -n 5 "$root.log" >&2; exit 1; }
     rm -rf "$source"
     echo "$2" >"$root.done"
