@@ -447,7 +447,7 @@ impl Ledger {
 
     /// `connection` ended too late to prove anything, and no loss is known. What it carried is due
     /// again, or done if it cannot be written again. `now` is by CLOCK_BOOTTIME.
-    pub(crate) fn note_late_answer(&mut self, connection: u64, now: Duration) {
+    pub(crate) fn note_unproved_end(&mut self, connection: u64, now: Duration) {
         let handed_over = self.handed_over.remove(&connection);
         self.count_unproved(handed_over.unwrap_or(0));
         self.unprove(

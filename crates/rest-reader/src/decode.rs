@@ -40,7 +40,7 @@ pub(crate) trait Payload {
     const NAME: &'static str;
 
     /// The members of an item that are read.
-    const NEEDED: &'static [&'static str];
+    const READ: &'static [&'static str];
 
     /// The lists in that object, whose rows are items, too. The object itself is the last item.
     const LISTS: &'static [&'static str] = &[];
@@ -155,7 +155,7 @@ struct Errors {
 
 impl Payload for Errors {
     const NAME: &'static str = "errors";
-    const NEEDED: &'static [&'static str] = words![error_number];
+    const READ: &'static [&'static str] = words![error_number];
 
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
         self.first.get_or_insert(item.or_none("error_number").unwrap_or(0));
@@ -166,7 +166,7 @@ impl Payload for Errors {
 /// Nothing but the answer's errors.
 impl Payload for () {
     const NAME: &'static str = "";
-    const NEEDED: &'static [&'static str] = &[];
+    const READ: &'static [&'static str] = &[];
 
     fn item(&mut self, _: &str, _: Item<'_>) -> Result<(), String> {
         Ok(())

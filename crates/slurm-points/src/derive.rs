@@ -124,9 +124,12 @@ mod tests {
     fn a_quotient_of_slurmrestd_is_no_mean_of_no_cycles_and_never_instead_of_a_sum() {
         let reported = Means {
             schedule_cycle: Some(0),
+            schedule_depth: Some(1),
             bf_cycle: Some(7),
+            bf_depth: Some(8),
+            bf_depth_try: Some(9),
+            bf_queue_len: Some(10),
             bf_table_size: Some(33),
-            ..Means::default()
         };
         let mut statistics = Statistics {
             means: Some(reported),
@@ -135,10 +138,13 @@ mod tests {
             ..Statistics::default()
         };
         let found = means(&statistics);
-        assert_eq!(
-            (found.schedule_cycle, found.bf_cycle, found.bf_table_size),
-            (None, Some(7), Some(22))
-        );
+        let expected = Means {
+            schedule_cycle: None,
+            schedule_depth: None,
+            bf_table_size: Some(22),
+            ..reported
+        };
+        assert_eq!(found, expected);
         statistics.bf_cycle_counter = 0;
         assert_eq!(means(&statistics), Means::default());
     }

@@ -111,7 +111,7 @@ fn an_answer_that_comes_too_late_proves_nothing_of_its_own_ticks_and_costs_no_ot
     write_all(&mut ledger, 1);
     ledger.insert(2, 0, 10, 80, true);
     write_all(&mut ledger, 2);
-    ledger.note_late_answer(1, seconds(2000));
+    ledger.note_unproved_end(1, seconds(2000));
     assert_eq!((ledger.sums.again.ticks, ledger.next()), (1, Some((1, true))));
     ledger.note_answer(2, Some(start), Duration::ZERO, start);
     assert_eq!((ledger.sums.again.ticks, ledger.unread()), (1, 0));
@@ -216,7 +216,7 @@ proptest! {
                 1 => drop(ledger.remove(which)),
                 2 => drop(ledger.next().map(|(batch, _)| ledger.note_written(batch, which))),
                 3 => ledger.note_answer(which, Some(start + WINDOW), Duration::ZERO, start),
-                _ => ledger.note_late_answer(which, seconds(2000)),
+                _ => ledger.note_unproved_end(which, seconds(2000)),
             }
             next += 1;
             ledger.insert(next, 0, 1, 80, true);

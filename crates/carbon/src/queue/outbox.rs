@@ -288,8 +288,8 @@ impl Outbox {
     }
 
     /// What `connection` carried is due again: its end came too late to prove anything.
-    pub(crate) fn note_late_answer(&self, connection: u64) {
-        self.change_ledger(|ledger| ledger.note_late_answer(connection, Moment::now().boot));
+    pub(crate) fn note_unproved_end(&self, connection: u64) {
+        self.change_ledger(|ledger| ledger.note_unproved_end(connection, Moment::now().boot));
     }
 
     pub(crate) fn update_status(&self, change: impl FnOnce(&mut Status)) {

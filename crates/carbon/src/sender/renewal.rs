@@ -261,7 +261,7 @@ impl SenderTask {
         let after = old.since.elapsed();
         // Also if nobody looked in time: this process may have been stopped.
         if is_late || after > self.to.timeouts.stall {
-            self.outbox.note_late_answer(old.number);
+            self.outbox.note_unproved_end(old.number);
             return self.change_state(Event::ReadsAgain);
         }
         let now = Instant::now();
@@ -291,7 +291,7 @@ impl SenderTask {
                  between (carbon-c-relay sends no close_notify), set close_notify = false"
             );
         }
-        self.outbox.note_late_answer(old.number);
+        self.outbox.note_unproved_end(old.number);
         self.change_state(Event::EndedUnproved);
     }
 }

@@ -90,7 +90,7 @@ impl Log {
         self.segments.values().map(|segment| segment.bytes).sum()
     }
 
-    /// Of the newest states.
+    /// The size of the newest states together.
     pub(super) fn states_bytes(&self) -> u64 {
         let sizes = self.states.values().map(|(_, bytes)| bytes.len());
         u64::try_from(sizes.sum::<usize>()).unwrap_or(u64::MAX)

@@ -78,9 +78,8 @@ pub(super) enum Content {
     /// `max_bytes` or `max_age` removed them. A later `done` for the id cancels it.
     Evicted(Vec<(Arc<str>, u64, u64)>),
     /// Destinations and ids: batches that were written for the first time. `writing`: destinations
-    /// that may be written to after this record. If it is the last one of its kind, whatever is due
-    /// to them may have been written.
-    /// `perhaps`: those that were so when an earlier run was killed.
+    /// that may be written to after this record. A start that finds it as the last `Written` of the
+    /// log takes what is due to them as perhaps written. `perhaps`: what an earlier start took so.
     Written {
         ids: Vec<(Arc<str>, u64)>,
         perhaps: Vec<(Arc<str>, u64)>,

@@ -152,7 +152,8 @@ mod tests {
                 for prefix in ["cluster", "cluster.sandbox"] {
                     let path = format!("{prefix}.{below}.gauge-{leaf}");
                     for name in [crate::tagged::tagged(&path), path] {
-                        assert_eq!(aggregation(&rules, &name), Some(rollup), "{name}");
+                        let found = aggregation(&rules, &name);
+                        assert_eq!(found, Some(rollup), "storage-aggregation.conf: {name}");
                     }
                 }
             }

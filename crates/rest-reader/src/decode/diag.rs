@@ -80,7 +80,7 @@ impl Diag {
 
 impl Payload for Diag {
     const NAME: &'static str = "statistics";
-    const NEEDED: &'static [&'static str] = MEMBERS;
+    const READ: &'static [&'static str] = MEMBERS;
     const LISTS: &'static [&'static str] = &[TYPES, USERS, PENDING, DUMPED];
 
     fn item(&mut self, list: &str, item: Item<'_>) -> Result<(), String> {

@@ -164,7 +164,7 @@ impl<'de, T: Payload> Visitor<'de> for Items<'_, T> {
                 A::Error::custom(format_args!("{}, item {number}: {problem}", self.list))
             };
             let room = room();
-            let kept = NeededMembers { room: &room, needed: Some(T::NEEDED) };
+            let kept = NeededMembers { room: &room, needed: Some(T::READ) };
             let Some(item) = items.next_element_seed(kept).map_err(|error| wrong(&error))? else {
                 break;
             };
@@ -184,7 +184,7 @@ impl<'de, T: Payload> Visitor<'de> for Items<'_, T> {
             return Err(Error::invalid_type(Unexpected::Map, &"an array of objects"));
         }
         // All members are held until the end.
-        let members = members(map, &room(), Some(T::NEEDED), |name, map| {
+        let members = members(map, &room(), Some(T::READ), |name, map| {
             let is_list = lists.contains(&name);
             if is_list {
                 map.next_value_seed(Items { payload: &mut *payload, list: name, lists: &[] })?;

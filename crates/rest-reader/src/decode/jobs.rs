@@ -17,7 +17,7 @@ const SHOWN: &[&str] = words![
 
 impl Payload for Jobs {
     const NAME: &'static str = "jobs";
-    const NEEDED: &'static [&'static str] = words![job_id state];
+    const READ: &'static [&'static str] = words![job_id state];
 
     fn item(&mut self, _: &str, row: Item<'_>) -> Result<(), String> {
         let id = row.text("job_id").unwrap_or_default();

@@ -17,7 +17,7 @@ const MOST_CONTROLLERS: usize = 64;
 
 impl Payload for Licenses {
     const NAME: &'static str = "licenses";
-    const NEEDED: &'static [&'static str] =
+    const READ: &'static [&'static str] =
         words![LicenseName Remote Nodes Total Free Used Reserved LastConsumed LastDeficit];
     const MOST_NAMES: usize = 1 << 20;
 
@@ -46,7 +46,7 @@ impl Payload for Licenses {
 
 impl Payload for Reservations {
     const NAME: &'static str = "reservations";
-    const NEEDED: &'static [&'static str] =
+    const READ: &'static [&'static str] =
         words![name node_count core_count start_time end_time flags];
 
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
@@ -72,7 +72,7 @@ impl Payload for Reservations {
 
 impl Payload for Partitions {
     const NAME: &'static str = "partitions";
-    const NEEDED: &'static [&'static str] = words![name state partition];
+    const READ: &'static [&'static str] = words![name state partition];
     const MOST_NAMES: usize = 64 << 10;
 
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
@@ -109,7 +109,7 @@ pub(crate) fn joined(mut all: Partitions, mut totals: BTreeMap<String, Partition
 /// `ping`: whether each controller answers slurmrestd.
 impl Payload for Vec<Controller> {
     const NAME: &'static str = "pings";
-    const NEEDED: &'static [&'static str] = words![ping pinged responding latency];
+    const READ: &'static [&'static str] = words![ping pinged responding latency];
 
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
         // "ping" up to v0.0.38, "pinged" up to v0.0.44, then "responding".

@@ -50,7 +50,7 @@ impl NodesAnswer {
 
 impl Payload for NodesAnswer {
     const NAME: &'static str = "nodes";
-    const NEEDED: &'static [&'static str] = words![
+    const READ: &'static [&'static str] = words![
         name state state_flags cpus effective_cpus alloc_cpus real_memory alloc_memory free_memory
         free_mem gres gres_used partitions tres reason_changed_at version slurmd_version cpu_load
         boot_time slurmd_start_time

@@ -230,9 +230,25 @@ mod tests {
             bf_table_size_sum: Some(8141),
             agent_count: 3,
             agent_thread_count: 7,
+            // Every recording has the same sum of depths and of tries.
+            bf_depth_sum: Some(1445),
+            bf_depth_try_sum: Some(730),
+            bf_last_depth: Some(17),
+            bf_last_depth_try: Some(13),
+            schedule_cycle_counter: 9,
+            schedule_cycle_sum: Some(4600),
+            schedule_cycle_depth: Some(190),
             ..Statistics::default()
         };
         for (leaf, expected) in [
+            ("bf_depth_mean", 20.0),
+            ("bf_depth_mean_try", 10.0),
+            ("bf_depth_sum", 1445.0),
+            ("bf_depth_sum_try", 730.0),
+            ("bf_last_depth_cycle", 17.0),
+            ("bf_last_depth_cycle_try", 13.0),
+            ("main_mean_cycle", 511.0),
+            ("main_mean_depth_cycle", 21.0),
             ("bf_total_jobs_since_slurm_start", 900.0),
             ("bf_total_jobs_since_cycle_start", 30.0),
             ("bf_total_cycles", 72.0),

@@ -117,8 +117,8 @@ fn the_newest_state_and_what_is_evicted_are_copied_before_their_segment_goes() {
     }
 }
 
-/// The reserve had given its room to a state whose segment went, batches took what was left of it,
-/// and then the state could not leave the last segment: nothing that was done left any more.
+/// After the reserve had been used for a copy of a state, batches filled the disk before there was a
+/// new reserve. The copy could not leave its segment, so nothing that was done left the disk.
 #[test]
 fn what_the_reserve_was_used_for_leaves_a_reserve_before_anything_else_is_written() {
     let dir = tempfile::tempdir().unwrap();

@@ -368,7 +368,8 @@ mod tests {
             let config = Config::parse_valid(&format!("prefix = {prefix:?}\n{more}"));
             for Figure { path, rollup, .. } in &figures(&config, None).unwrap() {
                 let rule = rules::first(&rules, path).unwrap();
-                assert!(rule.title != "no rule" && rule.says == Some(*rollup), "{path}");
+                let is_right = rule.title != "no rule" && rule.says == Some(*rollup);
+                assert!(is_right, "{path}: its roll-up is not in storage-aggregation.conf");
             }
         }
         for other in [
