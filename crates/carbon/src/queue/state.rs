@@ -39,11 +39,12 @@ pub(super) struct QueueState {
     pub(super) next_id: u64,
     /// Whether the batches of an earlier run are included.
     pub(super) restored: bool,
-    /// Which ids this run gives, another range after each time it met higher ones of another run:
-    /// the last is open, up to `next_id`. All ids that files had; and those that were lost with
-    /// their files.
+    /// The ids that this run has given. After it met higher ones of another run it goes on above
+    /// them, in another range. The last range is open, up to `next_id`.
     pub(super) own: Vec<Range<u64>>,
+    /// All ids that were in files.
     pub(super) in_files: BTreeSet<u64>,
+    /// Those that were lost with their files.
     pub(super) removed: BTreeSet<u64>,
     pub(super) status: QueueStatus,
     /// Since when `durable` has its value, by CLOCK_BOOTTIME; `None`: since the start.

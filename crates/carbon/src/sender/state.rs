@@ -13,7 +13,8 @@
 //!   ReadsAgain: `Live`. EndedUnproved: `Unproved`.
 //!
 //! Lost leads from every state to `Connecting`: the newest connection has ended, the old one has
-//! ended in a way that is neither an answer nor without proof, or `pause_timeout` is over.
+//! ended in a way that is neither an answer nor without proof, `pause_timeout` is over, the name
+//! has another address, or the next connection cannot be opened and the old one is of no more use.
 //!
 //! # Its renewal
 //!

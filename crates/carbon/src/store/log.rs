@@ -40,7 +40,7 @@ pub(super) struct LoggedBatch {
     /// Those to which it was written before the log was opened.
     pub(super) written: Vec<Arc<str>>,
     /// Those to which it may have been written when an earlier run was killed.
-    pub(super) perhaps: Vec<Arc<str>>,
+    pub(super) perhaps_written: Vec<Arc<str>>,
 }
 
 /// A segment: its bytes, and how many batches in it are due.
@@ -65,7 +65,7 @@ pub(super) struct Log {
     /// What was found at the start, for the next commit to record.
     pub(super) settled: Vec<Done>,
     /// What may have been written before the start, for the next commit to record.
-    pub(super) unsure: Vec<(Arc<str>, u64)>,
+    pub(super) perhaps_written: Vec<(Arc<str>, u64)>,
     /// The destinations that may be written to.
     pub(super) writing: Vec<Arc<str>>,
     /// The next record's number.
@@ -160,7 +160,7 @@ impl Log {
         let (segment, before) =
             if newest.is_some() { (self.last, before) } else { (self.number, 0) };
         let mut gone = gone.unwrap_or_else(|| self.leaving(segment, size, finished));
-        // A segment without a record has the number of the one that takes its place now.
+        // A segment that got no record shares its number with its successor, which must stay.
         gone.retain(|gone| *gone != segment);
 
         let (mut number, mut totals) = (self.number, self.totals.clone());
@@ -209,7 +209,7 @@ impl Log {
                     points,
                     due,
                     written: Vec::new(),
-                    perhaps: Vec::new(),
+                    perhaps_written: Vec::new(),
                 },
             );
         }
@@ -222,11 +222,12 @@ impl Log {
             logged.is_some_and(|logged| logged.due.contains(to))
         };
         let ids: Vec<_> = changes.written.iter().filter(is_due).cloned().collect();
-        let perhaps: Vec<_> = self.unsure.iter().filter(is_due).cloned().collect();
+        let perhaps_written: Vec<_> = self.perhaps_written.iter().filter(is_due).cloned().collect();
         let writing = changes.writing.clone().unwrap_or_else(|| self.writing.clone());
-        let is_told = newest.is_some() || writing.is_empty();
-        if !ids.is_empty() || !perhaps.is_empty() || writing != self.writing || !is_told {
-            let content = Content::Written { ids, perhaps, writing: writing.clone() };
+        let is_recorded = newest.is_some() || writing.is_empty();
+        if !ids.is_empty() || !perhaps_written.is_empty() || writing != self.writing || !is_recorded
+        {
+            let content = Content::Written { ids, perhaps_written, writing: writing.clone() };
             put(content, &totals, Vec::new());
         }
         // The newest states of segments that will be removed are copied.
@@ -256,7 +257,7 @@ impl Log {
         }
         (self.number, self.last, self.totals) = (number, segment, totals);
         self.segments.entry(segment).or_default().bytes = end;
-        (self.settled, self.unsure, self.writing) = (Vec::new(), Vec::new(), writing);
+        (self.settled, self.perhaps_written, self.writing) = (Vec::new(), Vec::new(), writing);
         appended.into_iter().for_each(|(id, logged)| self.keep(id, logged));
         done.iter().for_each(|done| self.finish(done));
         self.states.extend(states.into_iter().map(|(name, bytes)| (name, (segment, bytes))));

@@ -79,10 +79,11 @@ pub(super) enum Content {
     Evicted(Vec<(Arc<str>, u64, u64)>),
     /// Destinations and ids: batches that were written for the first time. `writing`: destinations
     /// that may be written to after this record. A start that finds it as the last `Written` of the
-    /// log takes what is due to them as perhaps written. `perhaps`: what an earlier start took so.
+    /// log takes what is due to them as perhaps written. `perhaps_written`: what an earlier start
+    /// took so.
     Written {
         ids: Vec<(Arc<str>, u64)>,
-        perhaps: Vec<(Arc<str>, u64)>,
+        perhaps_written: Vec<(Arc<str>, u64)>,
         writing: Vec<Arc<str>>,
     },
 }

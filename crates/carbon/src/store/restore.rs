@@ -61,8 +61,7 @@ fn is_torn(content: &Content, body: &[u8]) -> bool {
     }
 }
 
-/// Removes a segment that has nothing but its `begin`, and perhaps a torn record. Returns what it
-/// had.
+/// Removes a segment that has nothing but its `begin`, and perhaps a torn record. Returns what it had.
 fn remove_without_records(path: &Path) -> Option<Vec<u8>> {
     let is_nothing = |record: Result<Record<'_>, u8>| {
         record.is_ok_and(|Record { head: Head { content, .. }, body, .. }| {
@@ -181,7 +180,7 @@ impl Scan {
                 points: 0,
                 due: Vec::new(),
                 written: Vec::new(),
-                perhaps: Vec::new(),
+                perhaps_written: Vec::new(),
             };
             if is_last && is_torn(&content, body) {
                 // The next record takes its number, so that it is not there after it either.
@@ -258,9 +257,9 @@ impl Scan {
             Content::State { .. } => {
                 self.gaps.push((number..number.saturating_add(1), Totals::new()))
             }
-            Content::Written { ids, perhaps, writing } => {
-                for (to, id) in perhaps {
-                    self.log.batches.entry(id).and_modify(|logged| logged.perhaps.push(to));
+            Content::Written { ids, perhaps_written, writing } => {
+                for (to, id) in perhaps_written {
+                    self.log.batches.entry(id).and_modify(|logged| logged.perhaps_written.push(to));
                 }
                 for (to, id) in ids {
                     self.log.batches.entry(id).and_modify(|logged| logged.written.push(to));
@@ -323,14 +322,15 @@ impl Scan {
                 let (written, others): (Vec<_>, Vec<_>) =
                     logged.due.iter().cloned().partition(|to| logged.written.contains(to));
                 restored.written.extend(written.into_iter().map(|to| (to, id)));
-                let is_unsure = |to: &Arc<str>| writing.contains(to) || logged.perhaps.contains(to);
-                let unsure = others.into_iter().filter(is_unsure);
-                log.unsure.extend(unsure.map(|to| (to, id)));
+                let may_be_written =
+                    |to: &Arc<str>| writing.contains(to) || logged.perhaps_written.contains(to);
+                let perhaps_written = others.into_iter().filter(may_be_written);
+                log.perhaps_written.extend(perhaps_written.map(|to| (to, id)));
                 restored.batches.insert(id, summary);
                 log.keep(id, logged);
             }
         }
-        restored.perhaps_written.extend(log.unsure.iter().cloned());
+        restored.perhaps_written.extend(log.perhaps_written.iter().cloned());
         log.settled.append(&mut settled);
         // It can no longer be proved that they were read. What is due was evicted while these files
         // were elsewhere.
