@@ -63,6 +63,7 @@ mod tests {
     #[test]
     fn no_number_of_an_error_is_another_than_in_slurm_errno_h() {
         for (ours, slurms) in [
+            (slurm::UNEXPECTED_MSG_ERROR, c::SLURM_UNEXPECTED_MSG_ERROR),
             (slurm::PROTOCOL_AUTHENTICATION_ERROR, c::SLURM_PROTOCOL_AUTHENTICATION_ERROR),
             (
                 slurm::CTLD_COMMUNICATIONS_CONNECTION_ERROR,

@@ -2,6 +2,7 @@
 
 /// Most often a reply that libslurm cannot unpack; slurmrestd of 22.05 gives it for any failure.
 pub const ERROR: i32 = -1;
+pub const UNEXPECTED_MSG_ERROR: i32 = 1000;
 pub const PROTOCOL_AUTHENTICATION_ERROR: i32 = 1007;
 pub const CTLD_COMMUNICATIONS_CONNECTION_ERROR: i32 = 1800;
 pub const CTLD_COMMUNICATIONS_BACKOFF: i32 = 1804;
@@ -19,11 +20,13 @@ pub const DB_CONNECTION: i32 = 7000;
 pub const DB_QUERY_TOO_WIDE: i32 = 7007;
 
 /// Whether the credential may be the cause: it cannot be made, or slurmctld rejects it or whom it
-/// names. slurmctld closes the connection without a word (5005) if it cannot read a credential.
+/// names. slurmctld closes the connection without a word (5005) if it cannot read a credential; that
+/// of 23.02 answers with a message that libslurm does not expect (1000).
 pub const fn concerns_credential(errno: i32) -> bool {
     matches!(
         errno,
-        PROTOCOL_AUTHENTICATION_ERROR
+        UNEXPECTED_MSG_ERROR
+            | PROTOCOL_AUTHENTICATION_ERROR
             | ACCESS_DENIED
             | USER_ID_MISSING
             | PROTOCOL_SOCKET_ZERO_BYTES_SENT
