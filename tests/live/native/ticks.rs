@@ -195,7 +195,8 @@ fn munged_slurmctld_and_names_stopped_at_each_step_make_no_tick_late_nor_does_a_
     let signs = ["epoll_wait(", "CLONE_THREAD", "\"/proc/self/fd/", "EAGAIN", ", 88)"];
     is_harmless(&mut strace, &signs);
 
-    let most = Duration::from_millis(50) + witness.latest();
+    // Each of daemon, strace and receiver may be as late as the witness.
+    let most = Duration::from_millis(50) + 3 * witness.latest();
     let mut late = ticks.lateness();
     assert!(late.len() > 30, "{late:?}");
     println!(
