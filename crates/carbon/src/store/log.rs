@@ -301,8 +301,10 @@ impl Log {
         let path = folder::segment(&self.dir, segment);
         // The last commit had no records, so its segment has this number too, and only a `begin`.
         if self.segments.contains_key(&segment) {
-            disk::remove(&path)?;
-            self.segments.remove(&segment);
+            match disk::remove(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => drop(self.segments.remove(&segment)),
+            }
         }
         let file = disk::create(&path)?;
         let named = Named::new(&file, &path)?;

@@ -61,14 +61,23 @@ fn is_torn(content: &Content, body: &[u8]) -> bool {
     }
 }
 
-/// Removes a segment that has nothing but its `begin`, and perhaps a torn record. Returns what it had.
+/// Whether these are a `begin`, and perhaps a last record that is torn. One that is torn before
+/// others may have undamaged frames.
+fn has_no_records(bytes: &[u8]) -> bool {
+    let mut records = record::records(bytes).peekable();
+    while let Some(record) = records.next() {
+        let Ok(Record { head: Head { content, .. }, body, .. }) = record else { return false };
+        let is_torn_end = records.peek().is_none() && is_torn(&content, body);
+        if !matches!(content, Content::Begin { .. }) && !is_torn_end {
+            return false;
+        }
+    }
+    true
+}
+
+/// Removes a segment without records. Returns what it had.
 fn remove_without_records(path: &Path) -> Option<Vec<u8>> {
-    let is_nothing = |record: Result<Record<'_>, u8>| {
-        record.is_ok_and(|Record { head: Head { content, .. }, body, .. }| {
-            matches!(content, Content::Begin { .. }) || is_torn(&content, body)
-        })
-    };
-    let bytes = fs::read(path).ok().filter(|bytes| record::records(bytes).all(is_nothing))?;
+    let bytes = fs::read(path).ok().filter(|bytes| has_no_records(bytes))?;
     disk::remove(path).is_ok().then_some(bytes)
 }
 
@@ -115,10 +124,15 @@ impl Log {
         }
         for (segment, bytes) in without_records.into_iter().rev() {
             let (number, totals) = (scan.log.number, scan.log.totals.clone());
+            let gaps = scan.gaps.len();
             // What it says of destinations holds.
             let _ = scan.segment(segment, None, &bytes);
             scan.log.totals = totals;
-            if !scan.log.segments.is_empty() {
+            let has_lost = scan.gaps.iter().skip(gaps).any(|(_, lost)| !lost.is_empty());
+            if has_lost {
+                // A loss is settled under its number, which no other batch may get.
+                scan.log.number = scan.log.number.max(segment);
+            } else if !scan.log.segments.is_empty() {
                 scan.log.number = number;
             }
         }

@@ -467,6 +467,37 @@ fn of_a_power_cut_in_the_middle_of_a_commit_nothing_is_told() {
     }
 }
 
+/// After a power cut any page of the last commit may be missing. The start removed the segment, and
+/// no commit succeeded until the next one.
+#[test]
+fn a_batch_that_is_damaged_before_a_torn_one_keeps_its_frames_and_commits_go_on() {
+    let whole = tempfile::tempdir().unwrap();
+    let (mut log, _) = open(whole.path());
+    log.commit(&append([1])).unwrap();
+    let (mut log, _) = open(whole.path());
+    log.commit(&append([2, 3])).unwrap();
+    let file = segments(whole.path()).pop().unwrap();
+    let bytes = fs::read(&file).unwrap();
+    let records: Vec<_> = record::records(&bytes).map(Result::unwrap).collect();
+    let [_, first, last, ..] = records.as_slice() else { panic!("{records:?}") };
+    for harm in first.offset + first.length as usize..last.offset {
+        for end in [last.offset + last.length as usize, bytes.len()] {
+            let dir = copy(whole.path());
+            let mut harmed = bytes[..end].to_vec();
+            harmed[harm] ^= 1;
+            if let Some(byte) = harmed.get_mut(last.offset + last.length as usize) {
+                *byte ^= 1;
+            }
+            fs::write(dir.path().join(file.file_name().unwrap()), harmed).unwrap();
+            let (mut log, restored) = open(dir.path());
+            let found: BTreeSet<u64> = restored.batches.into_keys().collect();
+            log.commit(&append([4])).unwrap();
+            let again: BTreeSet<u64> = open(dir.path()).1.batches.into_keys().collect();
+            assert_eq!(again, &found | &[4].into(), "{harm}, {end}");
+        }
+    }
+}
+
 /// What the first cut has left was settled by the commit that the second one cut off.
 #[test]
 fn of_power_cuts_in_the_middle_of_commits_of_several_runs_nothing_is_told() {
