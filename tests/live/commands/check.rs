@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use sandbox::{Folder, Invocation, Manner, Sink, printed, run};
+use sandbox::{
+    Folder, Invocation, Manner, Sink, Space, find_program, printed, run, slurm_graphite,
+};
 use serde_json::Value;
 
 use super::SOON;
@@ -133,6 +135,40 @@ fn what_a_check_without_connection_can_know_is_a_note() {
             SLURM_GRAPHITE_CONFIG names"
     );
     assert!(absent.starts_with(&line), "{absent}");
+}
+
+/// "It must belong to the daemon's user" was said of a full disk too, and of one that is read-only.
+#[test]
+fn a_queue_whose_disk_is_full_or_read_only_is_told_from_one_of_another_user() {
+    let folder = Folder::new().unwrap();
+    let disks = ["full", "read-only"].map(|name| folder.path().join(name).display().to_string());
+    disks.iter().for_each(|disk| fs::create_dir(disk).unwrap());
+    let [full, read_only] = &disks;
+    let script = format!(
+        "mount -t tmpfs -o size=16k none {full}; head -c 16384 /dev/zero > {full}/others; \
+         mount -t tmpfs -o ro none {read_only}"
+    );
+    let Some(space) = Space::new(&folder, &script).unwrap() else { return };
+    let program = slurm_graphite().unwrap();
+    for (disk, error, advice) in [
+        (full, "No space left on device", "Free some space"),
+        (read_only, "Read-only file system", "Mount it for writing"),
+    ] {
+        let checks = format!(
+            "exec {} check --connect --slurm-conf /nowhere/slurm.conf --carbon 127.0.0.1:9 \
+             --queue-dir {disk}",
+            program.display()
+        );
+        let args = space.words(&checks);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let nsenter = find_program("nsenter").unwrap();
+        let checked = Invocation::of_program(&folder, &nsenter, &args).unwrap().finish().unwrap();
+        let said = format!("✗ queue: {disk} cannot be written to: {error} (os error");
+        let (_, after) = checked.stdout.split_once(&said).unwrap_or_else(|| panic!("{checked:?}"));
+        let line = after.lines().nth(1).unwrap();
+        assert!(line.starts_with(&format!("  {advice}")), "{disk}: {line}");
+        assert!(!line.contains("sudo -u"), "{disk}: {line}");
+    }
 }
 
 /// A rename may put a pipe in the place of each file that is somebody else's.

@@ -203,8 +203,7 @@ pub(super) fn queue(config: &Config) -> CheckLine {
     if let Err(error) = try_writing(dir) {
         return CheckLine::wrong(
             format!("queue: {name} cannot be written to: {error}"),
-            "It must belong to the daemon's user; run this check as that user, `sudo -u \
-                slurm-graphite slurm-graphite check …`.",
+            make_writable(error.kind()),
         );
     }
     let Ok(free) = free(dir) else {
@@ -222,6 +221,24 @@ pub(super) fn queue(config: &Config) -> CheckLine {
         );
     }
     CheckLine::good(format!("queue: {name} is writable by {user}; {room}{unit}"))
+}
+
+/// What to do about a folder that cannot be written to.
+const fn make_writable(why: ErrorKind) -> &'static str {
+    match why {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "Free some space there, or raise the quota: until then the daemon keeps ticks in \
+                memory only."
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            "Mount it for writing; after an error of the disk the kernel makes it read-only, and \
+                `dmesg` says so. In the systemd unit, ReadWritePaths= must name it."
+        }
+        _ => {
+            "It must belong to the daemon's user; run this check as that user, `sudo -u \
+                slurm-graphite slurm-graphite check …`."
+        }
+    }
 }
 
 /// What the systemd unit needs in addition: this program was not started by it. `file` is the
