@@ -46,7 +46,7 @@ impl Space {
     }
 
     /// Creates only a network namespace, as root; a folder may have several with different names.
-    pub(crate) fn network(folder: &Folder, name: &str) -> Result<Self> {
+    pub fn network(folder: &Folder, name: &str) -> Result<Self> {
         Self::hold(folder, name, "-n", &["-n"], "ip link set lo up")
     }
 

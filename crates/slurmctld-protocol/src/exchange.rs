@@ -14,6 +14,7 @@ use crate::local_socket::LocalSocket;
 use crate::message::{self, Content, MOST, Message};
 use crate::number::Refusal;
 use crate::problem::{Cause, NativeProblem};
+use crate::route;
 use crate::slurm_conf::AuthType;
 use crate::statistics;
 use crate::timed::Timed;
@@ -184,8 +185,11 @@ async fn check_listener(
 ) -> Result<(), NativeProblem> {
     let ends = slurmctld.local_addr().and_then(|near| Ok((near, slurmctld.peer_addr()?)));
     let (near, address) = ends.map_err(|error| of_transfer(&error))?;
+    // Most connections need no question.
     let is_local = address.ip().is_loopback() || near.ip() == address.ip();
-    if !is_local {
+    if !is_local
+        && !route::is_local(address.ip()).map_err(|error| of_route(address.ip(), &error))?
+    {
         return Ok(());
     }
     let loaded = match kernel.take() {
@@ -233,6 +237,14 @@ fn is_close(error: &io::Error) -> bool {
 
 fn cut(count: usize, length: usize) -> NativeProblem {
     NativeProblem::new(Cause::Reply, format!("the reply ends after {count} of {length} bytes"))
+}
+
+fn of_route(address: IpAddr, error: &io::Error) -> NativeProblem {
+    let text = format!(
+        "the kernel does not say whether {address} is this host's: {error}. Does the service allow \
+            AF_NETLINK?"
+    );
+    NativeProblem::new(Cause::Unsupported, text)
 }
 
 fn of_transfer(error: &io::Error) -> NativeProblem {

@@ -21,6 +21,7 @@ mod number;
 mod pack;
 mod problem;
 mod reader;
+mod route;
 mod sackd;
 mod slurm_conf;
 mod statistics;

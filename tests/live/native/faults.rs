@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use sandbox::{
-    Folder, Invocation, Manner, NOBODY, Process, Sink, find_program, free_port, slurm_graphite,
-    wait,
+    Folder, Invocation, Manner, NOBODY, Process, Sink, Space, find_program, free_port,
+    slurm_graphite, wait,
 };
 
 use super::{Reader, controller, refusals, stats, with_port};
@@ -115,7 +115,8 @@ def pipe(a, b, heard):
         heard.write(data)
         b.sendall(data)
     b.shutdown(socket.SHUT_WR)
-server = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+server = socket.create_server(('::', int(sys.argv[1])), family=socket.AF_INET6,
+                              dualstack_ipv6=True)
 print('listening', flush=True)
 while True:
     a = server.accept()[0]
@@ -126,13 +127,24 @@ while True:
 
 /// A program of user nobody on this port, and the file with what it has heard.
 fn imposter(folder: &Folder, port: u16, slurmctld: u16) -> (Process, String) {
+    let imposter = Process::new(folder, "imposter", find_program("setpriv").unwrap());
+    impersonate(imposter, folder, port, slurmctld)
+}
+
+/// As [`imposter`], by this setpriv(1).
+fn impersonate(imposter: Process, folder: &Folder, port: u16, slurmctld: u16) -> (Process, String) {
     let heard = folder.write("heard", "").unwrap();
     std::os::unix::fs::chown(&heard, Some(NOBODY), Some(NOBODY)).unwrap();
     let ids =
         [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()];
-    let mut imposter = Process::new(folder, "imposter", find_program("setpriv").unwrap())
-        .args(ids)
-        .args(["python3", "-c", IMPOSTER, &port.to_string(), &slurmctld.to_string(), &heard]);
+    let mut imposter = imposter.args(ids).args([
+        "python3",
+        "-c",
+        IMPOSTER,
+        &port.to_string(),
+        &slurmctld.to_string(),
+        &heard,
+    ]);
     imposter.start().unwrap();
     imposter.line("listening", wait::LIMIT).unwrap();
     (imposter, heard)
@@ -164,6 +176,44 @@ fn another_users_program_on_slurmctlds_port_hears_nothing_and_is_refused_also_un
                 false => assert!(found.stderr.contains(&refused), "{found:?}"),
             }
         }
+    }
+    assert_eq!(fs::read(heard).unwrap(), b"");
+}
+
+/// The address of this end is the host's first one of the network, and was compared with the other
+/// end's: anyone was believed on a virtual address.
+#[test]
+fn another_users_program_is_refused_on_every_address_of_this_host() {
+    let (folder, slurm) = controller();
+    let host = Space::network(&folder, "host").unwrap();
+    host.run(
+        &folder,
+        "ip link add d0 type dummy; ip link set d0 up; ip route add local 10.8.0.0/16 dev lo
+        for address in 10.9.0.1/24 10.9.0.100/24 fd09::1/64 fd09::2/64; do
+        ip addr add $address dev d0 nodad; done",
+    )
+    .unwrap();
+    let setpriv = find_program("setpriv").unwrap();
+    let imposter = host.process(&folder, "imposter", &setpriv, true).unwrap();
+    let port = free_port().unwrap();
+    let (_imposter, heard) = impersonate(imposter, &folder, port, port);
+    let other = fs::read_to_string(with_port(&slurm, "other.conf", port)).unwrap();
+    let name = "SlurmctldHost=localhost(127.0.0.1)";
+    assert!(other.contains(name), "{other}");
+    let program = slurm_graphite().unwrap();
+    for address in ["127.0.0.1", "10.9.0.1", "10.9.0.100", "10.8.7.6", "fd09::1", "fd09::2"] {
+        let vip = format!("SlurmctldHost=vip({address})\nCommunicationParameters=EnableIPv6");
+        let conf = other.replace(name, &vip);
+        let conf = folder.write("vip.conf", &conf).unwrap();
+        let config = format!("[slurm]\nconf = {conf:?}\nreader = \"native\"\n");
+        let config = folder.write("vip.toml", &config).unwrap();
+        let command = format!("{} stats --json --config {config}", program.display());
+        let words = host.words(&command);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let nsenter = find_program("nsenter").unwrap();
+        let said = Invocation::of_program(&folder, &nsenter, &words).unwrap().finish().unwrap();
+        let refused = format!("port {port} of this host belongs to user {NOBODY}");
+        assert!(said.stderr.contains(&refused), "{address}: {said:?}");
     }
     assert_eq!(fs::read(heard).unwrap(), b"");
 }
