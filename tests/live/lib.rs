@@ -16,6 +16,7 @@ mod faults_reader;
 mod faults_slurm;
 mod figures;
 mod finished;
+mod folders;
 mod follow;
 mod install;
 mod leaks;

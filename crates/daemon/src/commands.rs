@@ -74,6 +74,7 @@ pub(crate) fn execute(command: Command) -> Result<()> {
 /// The configuration.
 fn load(options: &Options) -> Result<Config, Problems> {
     let mut config = Config::load(ConfigFile::read(options.config.as_deref())?, &options.flags)?;
+    config.passed_over.iter().for_each(|text| note(text));
     if options.goes_elsewhere() {
         // What is kept there is for the default file's destinations, and its daemon's alone.
         config.queue.dir.clone_from(&options.flags.queue_dir);
@@ -91,7 +92,9 @@ fn load_what_is_readable(options: &Options) -> Result<Config, Problems> {
         }
         file => file?,
     };
-    Config::load(file, &options.flags)
+    let config = Config::load(file, &options.flags)?;
+    config.passed_over.iter().for_each(|text| note(text));
+    Ok(config)
 }
 
 /// Runs `future` to its end on this thread.

@@ -53,6 +53,8 @@ pub(crate) const ONLY_NAME: &str = "carbon";
 pub(crate) struct Config {
     /// The file that it was read from; `None`: only flags and defaults.
     pub(crate) file: Option<PathBuf>,
+    /// Default files that are not believed, and why.
+    pub(crate) passed_over: Vec<String>,
     /// Seconds between two ticks.
     pub(crate) interval: u32,
     pub(crate) prefix: Prefix,
@@ -121,6 +123,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             file: None,
+            passed_over: Vec::new(),
             interval: 30,
             prefix: Prefix::default(),
             drain_timeout: Duration::from_secs(5),
@@ -154,9 +157,9 @@ impl Default for Config {
 impl Config {
     /// The configuration in `file`, with `flags` overriding it.
     pub(crate) fn load(file: ConfigFile, flags: &Flags) -> Result<Self, Problems> {
-        let ConfigFile { path, text, is_private } = file;
+        let ConfigFile { path, text, is_private, passed_over } = file;
         let mut problems = Problems { file: path.clone(), is_private, ..Problems::default() };
-        let mut config = Self { file: path, ..Self::default() };
+        let mut config = Self { file: path, passed_over, ..Self::default() };
         let (table, errors) = toml::de::DeTable::parse_recoverable(&text);
         for error in errors {
             let line = error.span().map(|span| line_of(&text, span.start));

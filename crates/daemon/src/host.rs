@@ -18,3 +18,12 @@ pub(crate) fn runtime_folder() -> Option<PathBuf> {
         std::env::var_os("RUNTIME_DIRECTORY").filter(|folders| folders != OsStr::new(""))?;
     std::env::split_paths(&folders).next()
 }
+
+/// The name of a user, or the number.
+#[expect(clippy::disallowed_methods, reason = "in a command, or in a thread")]
+pub(crate) fn user(uid: u32) -> String {
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let is_theirs = |line: &&str| line.split(':').nth(2) == Some(uid.to_string().as_str());
+    let name = passwd.lines().find(is_theirs).and_then(|line| line.split(':').next());
+    name.map_or_else(|| uid.to_string(), str::to_owned)
+}

@@ -26,6 +26,8 @@ mod tagged;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+#[expect(clippy::disallowed_methods, reason = "at the start, or in a thread")]
+mod trust;
 
 use std::process::ExitCode;
 

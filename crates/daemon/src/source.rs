@@ -17,7 +17,7 @@ pub(crate) mod rest;
 mod stderr;
 mod supervisor;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,6 +34,7 @@ use self::stderr::LastLines;
 use self::supervisor::ReaderSupervisor;
 use crate::config::SlurmSettings;
 use crate::host::{RUNTIME_FOLDER, runtime_folder};
+use crate::trust::check_own_folder;
 
 /// The result of a request.
 pub(crate) type Outcome = Result<Box<Reading>, SourceError>;
@@ -160,7 +161,12 @@ impl ReaderMemory {
     pub(crate) fn new(is_daemon: bool) -> Self {
         let folder = runtime_folder().or_else(|| (!is_daemon).then(|| RUNTIME_FOLDER.into()));
         let numbers = folder.map(|folder| folder.join("protocol-numbers.json"));
-        Self { restarts: Arc::default(), native: Arc::new(NativeReader::new(numbers, is_daemon)) }
+        let writes = is_daemon
+            && numbers
+                .as_deref()
+                .and_then(Path::parent)
+                .is_some_and(|it| check_own_folder(it).is_ok());
+        Self { restarts: Arc::default(), native: Arc::new(NativeReader::new(numbers, writes)) }
     }
 
     /// Readers started again.

@@ -5,10 +5,11 @@
 use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use tokio::io::AsyncReadExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
@@ -16,6 +17,7 @@ use tracing::{debug, warn};
 
 use crate::host::{RUNTIME_FOLDER, runtime_folder};
 use crate::status::StatusDocument;
+use crate::trust::check_own_folder;
 
 const NAME: &str = "status.sock";
 /// Locked as long as a daemon listens in the folder.
@@ -133,7 +135,18 @@ pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, StatusE
 /// The socket of a daemon that listens is not taken over; that of one which was killed is.
 #[expect(clippy::disallowed_methods, reason = "at the start")]
 fn lock(folder: &Path) -> io::Result<File> {
-    let file = File::options().write(true).create(true).truncate(false).open(folder.join(LOCK))?;
+    check_own_folder(folder).map_err(io::Error::other)?;
+    // A pipe in its place would hang the start, and a link lead elsewhere.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .custom_flags(flags)
+        .open(folder.join(LOCK))?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("status.lock is not a regular file: remove it"));
+    }
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(io::Error::other(
@@ -155,4 +168,30 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     std::fs::set_permissions(&new, Permissions::from_mode(0o666))?;
     std::fs::rename(&new, path)?;
     Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    /// The daemon's start hung for ever in the open of the pipe, deaf to SIGTERM.
+    #[test]
+    fn a_pipe_or_a_link_in_the_place_of_the_lock_is_an_error_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(LOCK);
+        mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        lock(folder.path()).unwrap_err();
+        let reader = rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty());
+        let said = lock(folder.path()).unwrap_err().to_string();
+        assert!(said.contains("not a regular file"), "{said}");
+        drop(reader);
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("other"), &path).unwrap();
+        lock(folder.path()).unwrap_err();
+        assert!(!folder.path().join("other").exists());
+        std::fs::remove_file(&path).unwrap();
+        lock(folder.path()).unwrap();
+    }
 }

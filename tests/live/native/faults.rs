@@ -188,7 +188,7 @@ fn another_users_program_is_refused_on_every_address_of_this_host() {
     let host = Space::network(&folder, "host").unwrap();
     host.run(
         &folder,
-        "ip link add d0 type dummy; ip link set d0 up; ip route add local 10.8.0.0/16 dev lo
+        "ip link add d0 type veth peer name d1; ip link set d0 up; ip route add local 10.8.0.0/16 dev lo
         for address in 10.9.0.1/24 10.9.0.100/24 fd09::1/64 fd09::2/64; do
         ip addr add $address dev d0 nodad; done",
     )
@@ -202,8 +202,8 @@ fn another_users_program_is_refused_on_every_address_of_this_host() {
     assert!(other.contains(name), "{other}");
     let program = slurm_graphite().unwrap();
     for address in ["127.0.0.1", "10.9.0.1", "10.9.0.100", "10.8.7.6", "fd09::1", "fd09::2"] {
-        let vip = format!("SlurmctldHost=vip({address})\nCommunicationParameters=EnableIPv6");
-        let conf = other.replace(name, &vip);
+        let vip = format!("SlurmctldHost=vip({address})");
+        let conf = other.replace(name, &vip).replace("=NoInAddrAny,", "=EnableIPv6,NoInAddrAny,");
         let conf = folder.write("vip.conf", &conf).unwrap();
         let config = format!("[slurm]\nconf = {conf:?}\nreader = \"native\"\n");
         let config = folder.write("vip.toml", &config).unwrap();

@@ -74,7 +74,8 @@ pub(super) fn lock(dir: &Path) -> Result<FolderLock, StoreError> {
         .create(dir)
         .map_err(|source| io(dir, source))?;
     let path = dir.join(LOCK);
-    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    // A pipe in its place would hang, and a link lead elsewhere.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let opened = File::options()
         .write(true)
         .create(true)

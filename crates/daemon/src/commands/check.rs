@@ -20,6 +20,7 @@ mod storage;
 mod tls;
 
 use std::io;
+#[cfg(feature = "tls")]
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -34,6 +35,7 @@ use crate::cli::Options;
 use crate::config::{Config, ONLY_NAME, VARIABLE, default_paths};
 use crate::host::host;
 use crate::printable::printable;
+use crate::trust::{Disbelief, check_found_file};
 use crate::{clock, self_metrics};
 
 pub(super) fn check(
@@ -55,7 +57,7 @@ pub(super) fn check(
 fn without_connection(options: &Options, report: &mut Report) -> Result<()> {
     let config = load(options)?;
     let config = if config.file.is_some() { config.with_destination()? } else { config };
-    report.add(configuration(&config));
+    report.add_all(configuration(&config));
     if config.carbon.is_empty() {
         report.add(CheckLine::unknown(
             "carbon: no destination; `run` needs a file with [[carbon]], or --carbon HOST:2004",
@@ -90,7 +92,7 @@ async fn everything(
 ) -> Result<()> {
     let config = load(options)?;
     start_quiet_log(options, &config);
-    report.add(configuration(&config));
+    report.add_all(configuration(&config));
     report.add_all(neighbors::lines(&config, true));
     let reading = match &config.slurm.rest.endpoint {
         Some(endpoint) => rest::check(&config, endpoint, report).await,
@@ -129,23 +131,33 @@ fn read_text(path: &Path) -> io::Result<String> {
 }
 
 /// The mode of a file that can be looked at.
+#[cfg(feature = "tls")]
 fn rights(path: &Path) -> u32 {
     path.metadata().map_or(0, |file| file.mode())
 }
 
-fn configuration(config: &Config) -> CheckLine {
+/// Which file is used, and those that are not believed.
+fn configuration(config: &Config) -> Vec<CheckLine> {
+    let passed_over = config.passed_over.iter().map(|text| {
+        let advice = "Run this command as that user, or give the file and its directories to root.";
+        CheckLine::wrong(text, advice)
+    });
+    passed_over.chain([configuration_in_use(config)]).collect()
+}
+
+fn configuration_in_use(config: &Config) -> CheckLine {
     if let Some(file) = &config.file {
         let text = format!("configuration: {}", file.display());
-        return match rights(file) & 0o022 {
-            0 => CheckLine::good(text),
-            _ => CheckLine::costs(
-                format!(
-                    "{text}; others than its owner may write it, and so say which program the \
-                        daemon starts"
-                ),
-                "Use `chmod go-w`.",
+        return match check_found_file(file) {
+            Err(error @ Disbelief::Distrusted { .. }) => CheckLine::costs(
+                format!("{text}; {error}: they can say which program is started"),
+                "Give it and its directories to root or the daemon's user, and use `chmod go-w`.",
             ),
+            _ => CheckLine::good(text),
         };
+    }
+    if !config.passed_over.is_empty() {
+        return CheckLine::good("configuration: flags and defaults only");
     }
     let missing: Vec<_> = default_paths().iter().map(|path| path.display().to_string()).collect();
     let text =
@@ -301,15 +313,11 @@ mod tests {
             "[[carbon]]\naddress = \"a:1\"\ntls = true\ncert_file = \"/none\"\nkey_file = \"{}\"\n",
             path.display()
         );
-        for (mode, configuration_is_good, key_is_good) in [
-            (0o600, true, true),
-            (0o640, true, true),
-            (0o644, true, false),
-            (0o660, false, false),
-            (0o602, false, false),
-        ] {
+        for (mode, configuration_is_good, key_is_good) in
+            [(0o600, true, true), (0o640, true, true), (0o644, true, false), (0o602, false, false)]
+        {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            let line = configuration(&config);
+            let line = configuration_in_use(&config);
             assert_eq!(line.mark == Mark::Good, configuration_is_good, "{mode:o}: {}", line.text);
             #[cfg(feature = "tls")]
             {

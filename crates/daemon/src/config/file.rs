@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::problem::Problems;
+use crate::trust::{Disbelief, check_found_file};
 
 /// Names another default file.
 pub(crate) const VARIABLE: &str = "SLURM_GRAPHITE_CONFIG";
@@ -20,6 +21,8 @@ pub(crate) struct ConfigFile {
     pub(super) text: String,
     /// Not every user of this host may read it.
     pub(super) is_private: bool,
+    /// Default files that are not believed, and why.
+    pub(super) passed_over: Vec<String>,
 }
 
 /// A configuration file that is there and cannot be read, or one that --config names and that is
@@ -35,26 +38,49 @@ pub(crate) struct Unreadable {
 impl ConfigFile {
     /// Reads `named`, or else the default file.
     pub(crate) fn read(named: Option<&Path>) -> Result<Self, Unreadable> {
+        let unreadable = |path: &Path, source| Unreadable {
+            path: path.to_owned(),
+            source,
+            is_default: named.is_none(),
+        };
         let read = |path: &Path| match std::fs::read_to_string(path) {
             Ok(text) => {
                 let is_private = path.metadata().is_ok_and(|file| file.mode() & 0o004 == 0);
-                Ok(Self { path: Some(path.to_owned()), text, is_private })
+                let passed_over = Vec::new();
+                Ok(Self { path: Some(path.to_owned()), text, is_private, passed_over })
             }
-            Err(source) => {
-                Err(Unreadable { path: path.to_owned(), source, is_default: named.is_none() })
-            }
+            Err(source) => Err(unreadable(path, source)),
         };
         if let Some(path) = named {
             return read(path);
         }
+        let mut passed_over = Vec::new();
         for path in default_paths() {
-            match read(&path) {
+            let found = match check_default(&path) {
+                Ok(()) => read(&path),
+                Err(Disbelief::Unseen(source)) => Err(unreadable(&path, source)),
+                Err(error) => {
+                    passed_over.push(format!(
+                        "configuration: {} is passed over: {error}, so others than root, this user \
+                            and the owner of this program could have put it there; --config names \
+                            a file that you trust",
+                        path.display()
+                    ));
+                    continue;
+                }
+            };
+            match found {
                 Err(error) if error.is_missing() => {}
-                found => return found,
+                found => return found.map(|file| Self { passed_over, ..file }),
             }
         }
-        Ok(Self::default())
+        Ok(Self { passed_over, ..Self::default() })
     }
+}
+
+/// Checks a default file, but not one that the environment names.
+fn check_default(path: &Path) -> Result<(), Disbelief> {
+    if std::env::var_os(VARIABLE).is_some() { Ok(()) } else { check_found_file(path) }
 }
 
 impl Unreadable {

@@ -1,10 +1,10 @@
 //! The installed readers, and the one that the daemon would start on this host.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use slurm_snapshot::{LIBRARIES, Release};
 
-use super::locate::{self, ReaderKind};
+use super::locate::{self, FoundReaders, ReaderKind};
 use super::process::Process;
 use crate::config::SlurmSettings;
 
@@ -19,16 +19,17 @@ pub(crate) struct InstalledReader {
     pub(crate) is_used: bool,
 }
 
-/// All of them, the programs in the order in which the daemon tries them; the error says why it
-/// would use none.
+/// All of them, the programs in the order in which the daemon tries them; those that are passed
+/// over, and why; the error says why it would use none.
 pub(crate) async fn readers(
     slurm: &SlurmSettings,
-) -> (Vec<InstalledReader>, Option<locate::NoReader>) {
-    let ((candidates, is_native), mut missing) = match locate::readers(slurm) {
-        Ok(candidates) => (candidates, None),
-        Err(error) => (<(Vec<PathBuf>, bool)>::default(), Some(error)),
-    };
-    let mut programs = locate::installed();
+) -> (Vec<InstalledReader>, Vec<String>, Option<locate::NoReader>) {
+    let (FoundReaders { programs: candidates, is_native, .. }, mut missing) =
+        match locate::readers(slurm) {
+            Ok(found) => (found, None),
+            Err(error) => (FoundReaders::default(), Some(error)),
+        };
+    let FoundReaders { mut programs, passed_over, .. } = locate::installed();
     programs.extend(
         candidates
             .iter()
@@ -54,7 +55,7 @@ pub(crate) async fn readers(
         let tried = ["each of those above was tried".to_owned()];
         missing = Some(locate::NoReader::unfit(&tried, &locate::installed_libraries(), slurm));
     }
-    (readers, missing)
+    (readers, passed_over, missing)
 }
 
 fn newest() -> String {

@@ -10,6 +10,7 @@ use slurmctld_protocol::INSTALL_LIBSLURM;
 
 use super::conf;
 use crate::config::{ReaderChoice, SlurmSettings};
+use crate::trust::{Disbelief, check_found_file};
 
 const NAME: &str = "slurm-graphite-reader";
 /// The one of slurmrestd.
@@ -103,6 +104,8 @@ pub(crate) enum NoReader {
     #[error("there is no {}; with it and munge the statistics can be read, also without libslurm",
         conf::USUAL.join(" or "))]
     NoConf,
+    #[error("{}", .0.join("; "))]
+    PassedOver(Vec<String>),
     #[error("looking for the installed readers: {0}")]
     Unsearched(io::Error),
 }
@@ -135,6 +138,9 @@ impl NoReader {
             Self::Needed(..) => "Without it, slurm.conf and munge are enough for the statistics.",
             Self::NoConf => {
                 "Copy the cluster's slurm.conf to this host, or name its place with [slurm] conf."
+            }
+            Self::PassedOver(_) => {
+                "Install readers and program as root, or name the reader with [slurm] reader."
             }
             Self::Unsearched(_) => {
                 "Is slurm.conf, libslurm or a reader on a file system that hangs?"
@@ -223,6 +229,34 @@ pub(super) struct LocatedReaders {
     pub(super) sonames: Vec<u32>,
     /// What changes when a libslurm or a reader of one is installed.
     pub(super) signs: Vec<PathBuf>,
+    /// Readers that are not believed, and why.
+    pub(super) passed_over: Vec<String>,
+}
+
+/// The readers that were found.
+#[derive(Default)]
+pub(super) struct FoundReaders {
+    /// In the order in which they are tried.
+    pub(super) programs: Vec<PathBuf>,
+    /// If none of them fits, the native reader is used.
+    pub(super) is_native: bool,
+    /// Those that are not believed, and why.
+    pub(super) passed_over: Vec<String>,
+}
+
+impl FoundReaders {
+    /// Those of these programs that only trusted users can have put there.
+    fn believe(found: impl IntoIterator<Item = PathBuf>) -> Self {
+        let mut readers = Self::default();
+        for program in found.into_iter().filter(|path| path.is_file()) {
+            match check_found_file(&program) {
+                Ok(()) => readers.programs.push(program),
+                Err(Disbelief::Unseen(_)) => {}
+                Err(error) => readers.passed_over.push(passed_over(&program, &error)),
+            }
+        }
+        readers
+    }
 }
 
 /// Looks, in a thread, for what these settings need.
@@ -231,8 +265,9 @@ pub(super) async fn locate_readers(slurm: &SlurmSettings) -> Result<LocatedReade
         (slurm.clone(), (&slurm.reader, &slurm.conf, slurm.follow, slurm.rest.endpoint.is_some()));
     let question = format!("{sought:?}");
     let search = move || {
-        let ((programs, is_native), sonames) = (readers(&slurm)?, installed_libraries());
-        Ok(LocatedReaders { programs, is_native, sonames, signs: signs_of_libslurm() })
+        let FoundReaders { programs, is_native, passed_over } = readers(&slurm)?;
+        let (sonames, signs) = (installed_libraries(), signs_of_libslurm());
+        Ok(LocatedReaders { programs, is_native, sonames, signs, passed_over })
     };
     let located = waiting_threads::ask("installed readers", &question, PATIENCE, search).await;
     located.unwrap_or_else(|error| Err(NoReader::Unsearched(error)))
@@ -243,21 +278,27 @@ pub(super) fn installed_libraries() -> Vec<u32> {
     libraries(&loaders_path())
 }
 
-/// The programs to try, in that order, the newest libslurm first; and whether the native reader is
-/// used where none fits.
-pub(super) fn readers(slurm: &SlurmSettings) -> Result<(Vec<PathBuf>, bool), NoReader> {
+/// The programs to try, the newest libslurm first.
+pub(super) fn readers(slurm: &SlurmSettings) -> Result<FoundReaders, NoReader> {
     let folders = folders();
-    let (name, found, is_native) = match &slurm.reader {
-        ReaderChoice::Program(program) => return Ok((vec![program.clone()], false)),
-        _ if slurm.rest.endpoint.is_some() => {
-            (REST_NAME, one_in(REST_NAME, &folders).into_iter().collect(), false)
+    let (name, mut found, is_native) = match &slurm.reader {
+        ReaderChoice::Program(program) => {
+            let programs = vec![program.clone()];
+            return Ok(FoundReaders { programs, ..FoundReaders::default() });
         }
-        ReaderChoice::Native => (NAME, Vec::new(), true),
+        _ if slurm.rest.endpoint.is_some() => {
+            (REST_NAME, FoundReaders::believe(all_in(REST_NAME, &folders)), false)
+        }
+        ReaderChoice::Native => (NAME, FoundReaders::default(), true),
         ReaderChoice::Auto => (NAME, found_in(&folders), may_be_native(slurm)),
         ReaderChoice::Libslurm => (NAME, found_in(&folders), false),
     };
-    if is_native || !found.is_empty() {
-        return Ok((found, is_native));
+    found.is_native = is_native;
+    if is_native || !found.programs.is_empty() {
+        return Ok(found);
+    }
+    if !found.passed_over.is_empty() {
+        return Err(NoReader::PassedOver(found.passed_over).with_need(slurm));
     }
     let could_be_native =
         slurm.reader == ReaderChoice::Auto && name == NAME && needs_libslurm(slurm).is_none();
@@ -298,9 +339,13 @@ fn may_be_native(slurm: &SlurmSettings) -> bool {
 }
 
 /// Every reader that is installed: of libslurm, the newest first, and that of slurmrestd.
-pub(super) fn installed() -> Vec<PathBuf> {
+pub(super) fn installed() -> FoundReaders {
     let folders = folders();
-    found_in(&folders).into_iter().chain(one_in(REST_NAME, &folders)).collect()
+    let mut found = found_in(&folders);
+    let rest = FoundReaders::believe(all_in(REST_NAME, &folders));
+    found.programs.extend(rest.programs.into_iter().next());
+    found.passed_over.extend(rest.passed_over);
+    found
 }
 
 fn signs_of_libslurm() -> Vec<PathBuf> {
@@ -311,8 +356,16 @@ fn signs_of_libslurm() -> Vec<PathBuf> {
     loaders.chain(["/etc/ld.so.cache".into()]).chain(readers).collect()
 }
 
-fn one_in(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
-    folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
+fn all_in(name: &str, folders: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
+    folders.iter().map(move |folder| folder.join(name))
+}
+
+fn passed_over(program: &Path, error: &Disbelief) -> String {
+    format!(
+        "{} is passed over: {error}, so others than root, this user and the owner of this program \
+            could have put it there",
+        program.display()
+    )
 }
 
 /// N of its libslurm.so.N, as its name tells.
@@ -332,9 +385,8 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-fn found_in(folders: &[PathBuf]) -> Vec<PathBuf> {
-    let found = numbered(folders, soname_number).into_iter().map(|(_, path)| path);
-    found.filter(|path| path.is_file()).collect()
+fn found_in(folders: &[PathBuf]) -> FoundReaders {
+    FoundReaders::believe(numbered(folders, soname_number).into_iter().map(|(_, path)| path))
 }
 
 /// 42 of `slurm-graphite-reader-42`; of the plain name, which was built here, more than any.
@@ -361,7 +413,7 @@ mod tests {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
         std::fs::create_dir(folder.path().join("slurm-graphite-reader-45")).unwrap();
-        let found = found_in(&[folder.path().to_owned(), "/nowhere".into()]);
+        let found = found_in(&[folder.path().to_owned(), "/nowhere".into()]).programs;
         let names: Vec<_> =
             found.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["slurm-graphite-reader-42", "slurm-graphite-reader-38"]);

@@ -11,7 +11,7 @@ use carbon::Backoff;
 use slurm_snapshot::{Answer, ReplyKind, Request};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::child;
 use super::conf::ConfWatch;
@@ -53,6 +53,8 @@ pub(super) struct ReaderSupervisor {
     unanswered_since: Option<Instant>,
     /// A reader was lost and none has read since: that is said once, not at every try.
     troubled: bool,
+    /// Readers that are not believed, as they are in the log.
+    passed_over: Vec<String>,
     /// What the log has of its readers.
     logged: LoggedLines,
     id: u64,
@@ -91,6 +93,7 @@ impl ReaderSupervisor {
             backoff: Backoff::default(),
             pause: None,
             program: None,
+            passed_over: Vec::new(),
             unanswered_since: None,
             troubled: false,
             id: 0,
@@ -208,6 +211,10 @@ impl ReaderSupervisor {
 
     async fn start(&mut self) -> Result<ActiveReader, SourceError> {
         let located = locate_readers(&self.slurm).await?;
+        if self.passed_over != located.passed_over {
+            located.passed_over.iter().for_each(|text| error!("{text}"));
+            self.passed_over.clone_from(&located.passed_over);
+        }
         let mut unfit = Vec::new();
         for program in &located.programs {
             let kind = ReaderKind::for_program(program, &self.slurm);

@@ -7,15 +7,14 @@ use std::fs::{File, Metadata};
 use std::io::{Error, ErrorKind, Read as _};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// As the kernel.
-const MOST_LINKS: usize = 40;
+use crate::trust::{Distrust, MOST_LINKS, Trusted, names};
 
 /// Where a file is, behind all symbolic links, whether it exists or not.
 #[derive(Debug)]
@@ -24,13 +23,6 @@ pub(super) struct ConfLocation {
     pub(super) name: OsString,
     /// For people.
     pub(super) path: PathBuf,
-}
-
-/// The names in a path, the last one first.
-fn names(path: &Path) -> Vec<OsString> {
-    let mut names: Vec<_> = path.components().filter(|part| *part != Component::RootDir).collect();
-    names.reverse();
-    names.into_iter().map(|part| part.as_os_str().to_owned()).collect()
 }
 
 fn open_at(folder: impl AsFd, name: impl AsRef<OsStr>, flags: OFlags) -> Result<File, Error> {
@@ -44,7 +36,7 @@ impl ConfLocation {
         let mut folder = root()?;
         let mut so_far = PathBuf::from("/");
         let mut links = 0;
-        let host = fstat(&folder)?.st_uid;
+        let trusted = geteuid().is_root().then(Trusted::root);
         loop {
             let name = rest.pop().context("a folder, not a file")?;
             let next = match open_at(&folder, &name, OFlags::PATH | OFlags::NOFOLLOW) {
@@ -52,8 +44,9 @@ impl ConfLocation {
                 Err(error) if error.kind() == ErrorKind::NotFound && rest.is_empty() => None,
                 Err(error) => return Err(explain(error)),
             };
-            if geteuid().is_root() {
-                refuse_others(&fstat(&folder)?, next.as_ref().map(|(next, _)| next.st_uid), host)
+            if let Some(trusted) = &trusted {
+                let next = next.as_ref().map(|(next, _)| next.st_uid);
+                refuse_others(trusted, &fstat(&folder)?, next)
                     .with_context(|| so_far.display().to_string())?;
             }
             match next {
@@ -111,21 +104,18 @@ pub(super) fn explain(error: Error) -> anyhow::Error {
 }
 
 /// An error if another user than root may put something else in this folder: under a name that is
-/// free, or in place of what is there, which a sticky folder only allows its owner. The owner of
-/// `/` is root, also where root is only a namespace's.
-fn refuse_others(folder: &Stat, next: Option<u32>, host: u32) -> Result<()> {
-    let is_root = |user| user == 0 || user == host;
-    let why = "a user who may write there could make root write anywhere";
-    ensure!(
-        is_root(folder.st_uid),
-        "belongs to user {user}, and {why}. Run this command as that user, with `sudo -u '#{user}'`",
-        user = folder.st_uid
-    );
-    let mode = Mode::from_raw_mode(folder.st_mode);
-    ensure!(
-        !mode.intersects(Mode::WGRP | Mode::WOTH)
-            || mode.contains(Mode::SVTX) && next.is_some_and(is_root),
-        "others than its owner may write there, and {why}. Take the right away with `chmod go-w`"
-    );
-    Ok(())
+/// free, or in place of what is there, which a sticky folder only allows its owner.
+fn refuse_others(trusted: &Trusted, folder: &Stat, next: Option<u32>) -> Result<()> {
+    let why = "and a user who may write there could make root write anywhere";
+    let is_sticky = Mode::from_raw_mode(folder.st_mode).contains(Mode::SVTX);
+    match trusted.check(folder.st_uid, folder.st_gid, folder.st_mode) {
+        Err(distrust @ Distrust::Owner(user)) => {
+            bail!("{distrust}, {why}. Run this command as that user, with `sudo -u '#{user}'`")
+        }
+        Err(Distrust::Writable) if is_sticky && next.is_some_and(|next| trusted.has(next)) => {
+            Ok(())
+        }
+        Err(distrust) => bail!("{distrust}, {why}. Take the right away with `chmod go-w`"),
+        Ok(()) => Ok(()),
+    }
 }

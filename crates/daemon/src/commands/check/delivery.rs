@@ -2,15 +2,20 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Error, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use carbon::{Batch, Connection, ConnectionError, Destination, MetricNames, Stream};
+use rustix::fs::{OFlags, StatVfsMountFlags};
+use rustix::io::Errno;
 use size::Size;
 use tokio::time::timeout;
 
 use super::{CheckLine, Report, title};
 use crate::config::Config;
+use crate::host::user;
+use crate::trust::check_own_folder;
 
 /// The unit's StateDirectory, outside of which it may write nowhere.
 const STATE: &str = "/var/lib/slurm-graphite";
@@ -183,15 +188,12 @@ pub(super) fn queue(config: &Config) -> CheckLine {
     };
     let name = dir.display();
     let unit = unit(dir, config.file.as_deref());
-    let user = match rustix::process::geteuid().is_root() {
-        true => "root (run this check as the daemon's user)",
-        false => "this user",
-    };
     if !dir.exists() {
         let above = dir.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
         if rustix::fs::access(above, rustix::fs::Access::WRITE_OK).is_ok() {
             return CheckLine::good(format!(
-                "queue: {name} does not exist yet; {user} can create it{unit}"
+                "queue: {name} does not exist yet; {} can create it{unit}",
+                me()
             ));
         }
         return CheckLine::wrong(
@@ -200,15 +202,18 @@ pub(super) fn queue(config: &Config) -> CheckLine {
                 /var/lib/slurm-graphite.",
         );
     }
-    if let Err(error) = try_writing(dir) {
-        return CheckLine::wrong(
-            format!("queue: {name} cannot be written to: {error}"),
-            make_writable(error.kind()),
-        );
-    }
+    let writable = match try_or_look(dir) {
+        Ok(writable) => writable,
+        Err(error) => {
+            return CheckLine::wrong(
+                format!("queue: {name} cannot be written to: {error}"),
+                make_writable(error.kind()),
+            );
+        }
+    };
     let Ok(free) = free(dir) else {
         return CheckLine::good(format!(
-            "queue: {name} is writable by {user}; its free space is not known{unit}"
+            "queue: {name} {writable}; its free space is not known{unit}"
         ));
     };
     let most = config.queue.limits.max_bytes;
@@ -220,7 +225,28 @@ pub(super) fn queue(config: &Config) -> CheckLine {
                 memory only.",
         );
     }
-    CheckLine::good(format!("queue: {name} is writable by {user}; {room}{unit}"))
+    CheckLine::good(format!("queue: {name} {writable}; {room}{unit}"))
+}
+
+/// Tries to write there; root only looks where others could lead it to another folder.
+fn try_or_look(dir: &Path) -> Result<String, Error> {
+    match check_own_folder(dir) {
+        Ok(()) => try_writing(dir).map(|()| format!("is writable by {}", me())),
+        Err(distrust) => look(dir).map(|owner| {
+            let owner = distrust.owner().map_or(owner, user);
+            format!(
+                "was only looked at by root, because {distrust}; `sudo -u '{owner}' slurm-graphite \
+                    check --connect` tries it"
+            )
+        }),
+    }
+}
+
+fn me() -> &'static str {
+    match rustix::process::geteuid().is_root() {
+        true => "root (run this check as the daemon's user)",
+        false => "this user",
+    }
 }
 
 /// What to do about a folder that cannot be written to.
@@ -251,7 +277,7 @@ fn unit(dir: &Path, file: Option<&Path>) -> String {
     format!("; the systemd unit needs ReadWritePaths={} in a drop-in", dir.display())
 }
 
-/// A file of its own; those that are there are only opened.
+/// Writes a file of its own; those that are there are only opened.
 fn try_writing(dir: &Path) -> Result<(), Error> {
     let path = dir.join(format!("check-{}", std::process::id()));
     let written = File::create_new(&path).and_then(|mut file| {
@@ -261,14 +287,40 @@ fn try_writing(dir: &Path) -> Result<(), Error> {
     // Where it could not be made there is nothing to remove.
     let _ = fs::remove_file(&path);
     written?;
-    let open = |file: PathBuf| match OpenOptions::new().write(true).open(&file) {
-        // The daemon may have removed it since.
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(Error::new(error.kind(), format!("{}: {error}", file.display())))
+    // A pipe in the place of a file would hang, and a link lead elsewhere.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let open = |file: PathBuf| {
+        let opened = OpenOptions::new().write(true).custom_flags(flags).open(&file);
+        match opened {
+            // The daemon may have removed it since.
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(Error::new(error.kind(), format!("{}: {error}", file.display())))
+            }
+            _ => Ok(()),
         }
-        _ => Ok(()),
     };
     files(dir).try_for_each(open)
+}
+
+/// The user to whom the folder belongs, after a look at what can be seen without writing.
+fn look(dir: &Path) -> Result<String, Error> {
+    let folder = dir.metadata()?;
+    let owner = user(folder.uid());
+    if rustix::fs::statvfs(dir)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        return Err(Errno::ROFS.into());
+    }
+    if folder.mode() & 0o300 != 0o300 {
+        return Err(Error::other(format!("its owner, {owner}, may not write there")));
+    }
+    let is_anothers =
+        |file: &PathBuf| file.symlink_metadata().is_ok_and(|file| file.uid() != folder.uid());
+    match files(dir).find(is_anothers) {
+        None => Ok(owner),
+        Some(file) => {
+            let why = format!("{} does not belong to its owner, {owner}", file.display());
+            Err(Error::other(why))
+        }
+    }
 }
 
 /// Bytes that an ordinary user may still take.
@@ -280,12 +332,14 @@ fn free(dir: &Path) -> Result<u64, Error> {
 /// The daemon's own files.
 fn files(dir: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| path.is_file())
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
+        .map(|entry| entry.path())
 }
 
 /// The bytes of the daemon's own files.
 fn taken(dir: &Path) -> u64 {
-    files(dir).filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum()
+    files(dir).filter_map(|path| path.symlink_metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
 #[cfg(test)]

@@ -11,16 +11,10 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
+use crate::host::user;
+
 /// How long the disk may take.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// The name of a user, or the number.
-fn user(uid: u32) -> String {
-    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let is_theirs = |line: &&str| line.split(':').nth(2) == Some(uid.to_string().as_str());
-    let name = passwd.lines().find(is_theirs).and_then(|line| line.split(':').next());
-    name.map_or_else(|| uid.to_string(), str::to_owned)
-}
 
 /// Checks it for a second at most: a disk that hangs must not keep the daemon from starting.
 ///

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use carbon::Queue;
+use reader_process::open_regular_file;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
@@ -55,6 +56,11 @@ fn stored(queue: &Queue, collector: &str) -> Option<(String, String)> {
 /// segment it would hold on a full disk.
 const READER: &str = "reader";
 
+/// Reads the file, and does not wait for a pipe in its place.
+fn read(path: &Path) -> io::Result<String> {
+    io::read_to_string(open_regular_file(path)?.0)
+}
+
 /// Writes a new file, also where a link or a file of another mode was.
 #[expect(clippy::disallowed_methods, reason = "in the thread of its caller, which may wait")]
 fn replace(path: &Path, text: &str) -> io::Result<()> {
@@ -75,10 +81,9 @@ impl Daemon {
         let is_auto = self.config.slurm.reader == ReaderChoice::Auto;
         let is_lacking = self.cluster.needs_more_than_statistics();
         let path = self.config.queue.dir.as_ref().map(|dir| dir.join(READER));
-        #[expect(clippy::disallowed_methods, reason = "in a thread")]
         // The disk may hang, and then this is not written.
         let _ = waiting_threads::begin("queue.dir/reader", move || {
-            let before = path.as_deref().and_then(|path| fs::read_to_string(path).ok());
+            let before = path.as_deref().and_then(|path| read(path).ok());
             let is_change =
                 was_another || before.as_deref().is_some_and(|before| before != kind.name());
             if let Some(path) = path.filter(|_| before.as_deref() != Some(kind.name()))
