@@ -5,6 +5,7 @@
 mod faults;
 mod figures;
 mod joined;
+mod peers;
 mod ticks;
 mod turns;
 mod wires;

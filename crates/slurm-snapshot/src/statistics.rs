@@ -128,6 +128,35 @@ pub struct Statistics {
     pub rpc: Option<RpcTables>,
 }
 
+/// `REQUEST_STATS_INFO`, which is also how `sdiag --reset` asks.
+const STATS_INFO: u16 = 2035;
+
+/// Whether figures that survive `sdiag --reset` and midnight are lost: then it is another process
+/// or controller.
+#[must_use]
+pub fn restarted(old: &Statistics, new: &Statistics) -> bool {
+    new.req_time_start <= 0
+        || new.req_time_start < old.req_time_start
+        || (old.bf_when_last_cycle.is_some() && new.bf_when_last_cycle.is_none())
+        || (old.bf_table_size > Some(0) && new.bf_table_size == Some(0))
+        || (old.schedule_cycle_last > 0
+            && new.schedule_cycle_last == 0
+            && new.schedule_cycle_counter == 0)
+}
+
+/// Whether the process is older than its counters. After a reset, that RPC is the first row of the
+/// tables; a slurmctld that starts receives others first. The time of the last backfill cycle shows
+/// nothing, because slurmctld restores it from its saved state (22.05).
+#[must_use]
+pub fn by_command(new: &Statistics) -> bool {
+    let since = new.req_time_start;
+    let first = new.rpc.as_ref().and_then(|tables| tables.types.first());
+    new.job_states_ts.is_some_and(|counted| counted < since)
+        || (new.schedule_cycle_counter == 0 && new.schedule_cycle_last > 0)
+        || (new.bf_cycle_counter == 0 && new.bf_table_size > Some(0))
+        || first.is_some_and(|row| row.id == STATS_INFO)
+}
+
 /// Quotients of sums that slurmrestd does not report, truncated as sdiag truncates them. There is
 /// none if the sum is known. slurmrestd writes 0 if nothing was counted; that is not used as a
 /// mean.

@@ -19,6 +19,9 @@ const LAST_SIGNED: u16 = 38;
 /// More numbers than a search and its way up can need.
 const ATTEMPTS: usize = 12;
 
+/// For how long higher numbers are tried after a reading that could be published.
+const QUICK: Duration = Duration::from_secs(3);
+
 /// How long a backup that waits is left alone while the controller before it is up but refuses: it
 /// logs each request.
 const WAITING: Duration = Duration::from_secs(60);
@@ -138,18 +141,16 @@ impl Cluster {
         let port = first.saturating_add(self.turns.checked_rem(width).unwrap_or(0));
         let key = format!("{}:{first}", controller.name);
         let mut found: Option<Reply> = None;
-        let mut problem = NativeProblem::new(Cause::Refused(None), "it refuses the request");
+        let numbers = self.numbers.numbers_of(&key);
+        numbers.begin_tick(now());
+        let mut problem = refused(numbers.seconds_to_wait(now()));
+        let begin = Instant::now();
         for _ in 0..ATTEMPTS {
-            let number = match self.numbers.numbers_of(&key).next(now()) {
-                Ok(number) => number,
-                Err(until) => {
-                    problem = paused(until);
-                    break;
-                }
-            };
-            if found.as_ref().is_some_and(|found| found.number == number) {
+            // The way up to the highest number may go on with the next request.
+            if found.is_some() && begin.elapsed() > QUICK {
                 break;
             }
+            let Some(number) = self.numbers.numbers_of(&key).next(now()) else { break };
             let auth = &conf.auth;
             let socket = &mut self.socket;
             let kernel = &mut self.kernel;
@@ -158,15 +159,12 @@ impl Cluster {
                 Ok(reply) => {
                     let unsigned = !reply.is_signed && number <= LAST_SIGNED;
                     let numbers = self.numbers.numbers_of(&key);
-                    numbers.accept(number, reply.statistics.req_time_start);
+                    numbers.accept(number, &reply.statistics);
                     if unsigned {
                         // 23.02 and 23.11 accept such a number but do not sign: they know a higher
                         // one.
                         let text = "its reply has no credential, which Slurm up to 22.05 sends";
                         problem = NativeProblem::new(Cause::Imposter, text);
-                        if numbers.next(now()) == Ok(number) {
-                            break;
-                        }
                         continue;
                     }
                     found = Some(reply);
@@ -175,7 +173,7 @@ impl Cluster {
                     self.numbers.numbers_of(&key).refuse(number, how, now());
                 }
                 Err(failed) => {
-                    self.numbers.numbers_of(&key).interrupt();
+                    self.numbers.numbers_of(&key).interrupt(failed.cause == Cause::Connect);
                     if matches!(failed.cause, Cause::Connect | Cause::ConnectTimeout) {
                         self.hosts.forget(&controller.address);
                     }
@@ -203,10 +201,10 @@ fn told(problems: &[(String, NativeProblem)]) -> NativeProblem {
     NativeProblem::new(cause, texts.join("; "))
 }
 
-fn paused(until: i64) -> NativeProblem {
-    let minutes = until.saturating_sub(now()).max(0).saturating_div(60).saturating_add(1);
-    let text = format!("it refuses this host's requests, and is not asked again for {minutes} min");
-    NativeProblem::new(Cause::Refused(None), text)
+/// It refuses; if it is left alone for a while, with how long.
+fn refused(wait: i64) -> NativeProblem {
+    let again = if wait > 0 { format!(", and is asked again in {wait} s") } else { String::new() };
+    NativeProblem::new(Cause::Refused(None), format!("it refuses this host's requests{again}"))
 }
 
 /// Unix seconds.

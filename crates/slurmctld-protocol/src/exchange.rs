@@ -214,9 +214,14 @@ async fn check_listener(
             Err(NativeProblem::new(Cause::Imposter, text))
         }
         Ok(_) => Ok(()),
-        // The kernel shows no connection that was reset.
+        // The kernel shows no connection that was reset. It may have been anybody's, so that this is
+        // no refusal of slurmctld's.
         Err(error) if is_close(&error) || matches!(slurmctld.take_error(), Ok(Some(_))) => {
-            Err(refused(Refusal::Closed))
+            let text = format!(
+                "port {} of this host closes connections before it is known whose it is",
+                address.port()
+            );
+            Err(NativeProblem::new(Cause::Connect, text))
         }
         Err(error) => {
             let text = format!(

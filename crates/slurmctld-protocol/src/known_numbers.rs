@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use tracing::warn;
 
-use crate::number::Numbers;
+use crate::number::{Found, Numbers};
 
 /// Of the file.
 const MOST: u64 = 64 << 10;
@@ -23,12 +23,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const CONTROLLERS: usize = 64;
 
 /// By the controller's name and port.
-type Controllers = BTreeMap<String, Numbers>;
+type Controllers = BTreeMap<String, Found>;
 
 /// The numbers of every controller.
 #[derive(Debug, Default)]
 pub(crate) struct KnownNumbers {
-    controllers: Controllers,
+    controllers: BTreeMap<String, Numbers>,
     /// As they are in the file, or will be.
     written: Controllers,
     file: Option<PathBuf>,
@@ -49,9 +49,11 @@ impl KnownNumbers {
             waiting_threads::ask(&owner(&path), "", PATIENCE, move || read_controllers(&path))
                 .await;
         self.is_read = true;
-        self.controllers = found.ok().and_then(Result::ok).unwrap_or_default();
-        self.controllers.retain(|_, numbers| numbers.is_plausible());
-        self.written.clone_from(&self.controllers);
+        self.written = found.ok().and_then(Result::ok).unwrap_or_default();
+        self.written.retain(|_, found| found.is_plausible());
+        let known = self.written.iter();
+        self.controllers =
+            known.map(|(name, found)| (name.clone(), Numbers::from(found.clone()))).collect();
     }
 
     /// The numbers of one controller.
@@ -65,11 +67,12 @@ impl KnownNumbers {
     /// Writes the file if they have changed, without waiting for the disk. While an earlier one is
     /// written, a later call does it.
     pub(crate) fn write(&mut self) {
-        if !self.writes || self.written == self.controllers {
+        let found = self.controllers.iter().map(|(name, numbers)| (name, &numbers.found));
+        if !self.writes || found.clone().eq(&self.written) {
             return;
         }
-        let (Some(path), Ok(text)) = (self.file.clone(), serde_json::to_vec(&self.controllers))
-        else {
+        let found: Controllers = found.map(|(name, found)| (name.clone(), found.clone())).collect();
+        let (Some(path), Ok(text)) = (self.file.clone(), serde_json::to_vec(&found)) else {
             return;
         };
         let owner = owner(&path);
@@ -80,7 +83,7 @@ impl KnownNumbers {
             }
         };
         if waiting_threads::begin(&owner, work).is_ok() {
-            self.written.clone_from(&self.controllers);
+            self.written = found;
         }
     }
 }
@@ -113,6 +116,8 @@ fn read_controllers(path: &Path) -> io::Result<Controllers> {
 mod tests {
     use std::os::unix::fs::{MetadataExt as _, symlink};
 
+    use slurm_snapshot::Statistics;
+
     use super::*;
 
     async fn known(path: &Path) -> KnownNumbers {
@@ -128,16 +133,19 @@ mod tests {
         let mut numbers = known(&path).await;
         // What is written last stays, however often it is written.
         for started in 0..100 {
-            numbers.numbers_of("ctl:6817").accept(38, started);
+            let statistics = Statistics { req_time_start: started, ..Statistics::default() };
+            numbers.numbers_of("ctl:6817").accept(38, &statistics);
             numbers.write();
         }
-        while read_controllers(&path).ok().as_ref() != Some(&numbers.controllers) {
+        let expected = numbers.numbers_of("ctl:6817").found.clone();
+        let is_written = |found: Controllers| found.get("ctl:6817") == Some(&expected);
+        while !read_controllers(&path).is_ok_and(is_written) {
             numbers.write();
             tokio::task::yield_now().await;
         }
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let mut again = known(&path).await;
-        assert_eq!(again.numbers_of("ctl:6817"), numbers.numbers_of("ctl:6817"));
+        assert_eq!(again.numbers_of("ctl:6817").found, expected);
         for text in ["", "{", "[]", "{\"ctl\":{\"accepted\":\"x\"}}"] {
             fs::write(&path, text).unwrap();
             assert!(known(&path).await.controllers.is_empty(), "{text}");

@@ -1,26 +1,38 @@
 //! Which protocol number one slurmctld is spoken to with: the highest that it and this reader know.
 //!
-//! Each refusal writes one to three lines into slurmctld's log, so that numbers are tried
-//! sparingly: a number that was accepted is remembered, and a search leaves out what no release
-//! would accept that has refused as this one did. From 20.11 to 25.05 a wrong key or clock looks
-//! like a wrong number, so a number that was accepted before is tried again before others are: at
-//! once, and a minute later. No more than [`MOST`] refusals in an hour.
+//! A number that it accepted is *proved*, and asked at every tick, as `sdiag` by cron would: a wrong
+//! key or clock looks like a wrong number from 20.11 to 25.05, and a proxy that closes like either.
+//! Each refusal writes one to three lines into slurmctld's log. So after five minutes of them the
+//! proved number is asked every 15 s, and other numbers are searched sparingly: six refusals, then
+//! one every ten minutes. A search leaves out what no release would accept that has refused as this
+//! one did. While no number is proved, there is one search a minute besides.
+//!
+//! Clock and peer are arguments.
 
+#[cfg(test)]
+mod peers;
 #[cfg(test)]
 mod tests;
 
 use serde::{Deserialize, Serialize};
-use slurm_snapshot::LIBRARIES;
+use slurm_snapshot::{LIBRARIES, Statistics, by_command, restarted};
 
-/// Refusals within [`HOUR`].
+/// Refusals of searches, one after the other.
 const MOST: usize = 6;
 const HOUR: i64 = 3600;
 
-/// Refusals of a whole search: of the known number, and of two others.
-const ROOM: usize = 3;
+/// Seconds after the last refusal of a search, if there were [`MOST`] in the hour.
+const SEARCH_PAUSE: i64 = 600;
 
-/// Seconds before the next attempt, after nothing was accepted.
-const PAUSES: [i64; 3] = [60, 600, 3600];
+/// Seconds between searches while no number is proved.
+const FIRST_PAUSE: i64 = 60;
+
+/// After so many seconds of refusals the proved number is asked every so many.
+const LONG: i64 = 300;
+const LONG_PAUSE: i64 = 15;
+
+/// Ticks for which the proved number is refused before others are searched.
+const STRIKES: u8 = 3;
 
 /// At midnight UTC slurmctld begins to count again without having been restarted.
 const DAY: i64 = 86_400;
@@ -93,6 +105,10 @@ impl Releases {
         self.that(|(own, lowest, refuses)| *refuses == how && !(lowest..=own).contains(&&number))
     }
 
+    fn below(self, number: u16) -> Self {
+        self.that(|(own, ..)| *own < number)
+    }
+
     const fn count(self) -> u32 {
         self.0.count_ones()
     }
@@ -105,142 +121,216 @@ impl Releases {
     }
 }
 
-/// What is known about one slurmctld. Times are Unix seconds.
+/// What is known about one slurmctld, also after a restart of this program. Nothing here makes a
+/// proved number wait. Times are Unix seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Numbers {
-    /// The highest number that it has accepted.
-    accepted: Option<u16>,
+pub(crate) struct Found {
+    /// The highest number that it has accepted: the proved one.
+    proved: Option<u16>,
     /// Since when it has counted, when it accepted that: its start, as a rule.
     started: i64,
     /// What release it may be.
     possible: Releases,
-    /// How often the accepted number was refused since.
-    strikes: u8,
-    /// Whether others are being tried in its place.
-    is_in_doubt: bool,
-    /// When it refused.
-    refusals: Vec<i64>,
-    /// How many pauses there were since something was accepted, and the end of the last.
-    pauses: usize,
-    retry_at: i64,
+    /// When it last refused other numbers.
+    searched: Vec<i64>,
+}
+
+impl Found {
+    /// Whether this can have been written by this program.
+    pub(crate) fn is_plausible(&self) -> bool {
+        self.proved.is_none_or(|number| (OLDEST..=NEWEST).contains(&number))
+            && self.searched.len() <= MOST
+    }
+}
+
+/// The numbers of one slurmctld.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    pub(crate) found: Found,
+    /// What survives a reset, of the last statistics.
+    last: Option<Statistics>,
+    /// No connection was refused since it accepted a number, so that it is the same process.
+    has_stayed: bool,
+    row: Row,
+    tick: Tick,
+}
+
+/// Ticks in which the proved number was refused, one after the other.
+#[derive(Debug, Default)]
+struct Row {
+    since: Option<i64>,
+    ticks: u8,
+    asked_at: i64,
+    /// How it was refused last.
+    how: Option<Refusal>,
+    /// What release it may be instead; `None`: other numbers are not searched.
+    candidates: Option<Releases>,
+    /// When a search began while no number was proved.
+    begun: Option<i64>,
+}
+
+/// One request for statistics, with all its attempts.
+#[derive(Debug, Default)]
+struct Tick {
+    proved: Attempt,
+    refused: Vec<u16>,
+    /// The last of them was one above the proved number, which was not refused itself.
+    refused_higher: bool,
+    has_begun: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Attempt {
+    #[default]
+    None,
+    Refused,
+    Accepted,
+}
+
+impl From<Found> for Numbers {
+    fn from(found: Found) -> Self {
+        Self { found, ..Self::default() }
+    }
 }
 
 impl Numbers {
-    /// Whether this can have been written by this program.
-    pub(crate) fn is_plausible(&self) -> bool {
-        self.accepted.is_none_or(|number| (OLDEST..=NEWEST).contains(&number))
-            && self.refusals.len() <= 100
-    }
-
-    /// The number to speak now. `Err`: none before that time.
-    pub(crate) fn next(&mut self, now: i64) -> Result<u16, i64> {
+    /// Begins a request.
+    pub(crate) fn begin_tick(&mut self, now: i64) {
         // Also those of a time that has not come yet, after the clock was set back.
-        self.refusals.retain(|at| (0..HOUR).contains(&now.saturating_sub(*at)));
-        let pause = self.retry_at.saturating_sub(now);
-        if (1..=HOUR).contains(&pause) {
-            return Err(self.retry_at);
-        }
-        let is_full = self.refusals.len() >= MOST;
-        if let Some(known) = self.accepted.filter(|_| self.strikes == 0) {
-            let higher = known.saturating_add(1);
-            let is_possible = higher <= NEWEST && self.possible.accepting(higher).count() > 0;
-            return Ok(if is_possible && !is_full { higher } else { known });
-        }
-        if is_full {
-            // What was found so far may have been about a key that is right by then.
-            self.begin_again();
-            // Until there is room for a whole search: one refusal at a time would go to the known
-            // number for ever.
-            let oldest = self.refusals.iter().rev().nth(MOST - ROOM).copied().unwrap_or(now);
-            self.retry_at = oldest.saturating_add(HOUR);
-            return Err(self.retry_at);
-        }
-        let search = || self.possible.best().filter(|_| self.is_searching());
-        search().or(self.accepted).or_else(|| Releases::ALL.best()).ok_or(now)
+        self.found.searched.retain(|at| (0..HOUR).contains(&now.saturating_sub(*at)));
+        self.row.since = self.row.since.map(|since| since.min(now));
+        self.tick = Tick::default();
     }
 
-    /// slurmctld, which counts since `started`, has answered a request with this number.
-    pub(crate) fn accept(&mut self, number: u16, started: i64) {
+    /// The number to speak now. `None`: no other in this request.
+    pub(crate) fn next(&mut self, now: i64) -> Option<u16> {
+        let Some(proved) = self.found.proved else { return self.next_first(now) };
+        let higher = proved.saturating_add(1);
+        let may_climb = !self.tick.refused.contains(&higher)
+            && self.row.ticks == 0
+            && higher <= NEWEST
+            && self.found.possible.accepting(higher).count() > 0
+            && self.may_search(now);
+        match self.tick.proved {
+            Attempt::None | Attempt::Accepted if may_climb => Some(higher),
+            Attempt::None if self.seconds_to_wait(now) == 0 => {
+                self.row.asked_at = now;
+                Some(proved)
+            }
+            Attempt::Refused if self.may_search(now) => self.row.candidates?.best(),
+            _ => None,
+        }
+    }
+
+    /// How long it is left alone.
+    pub(crate) fn seconds_to_wait(&self, now: i64) -> i64 {
+        let left = |at: i64, pause: i64| match now.saturating_sub(at) {
+            passed if (0..pause).contains(&passed) => pause.saturating_sub(passed),
+            _ => 0,
+        };
+        if self.found.proved.is_none() {
+            let is_full = self.found.searched.len() >= MOST;
+            return self.row.begun.filter(|_| is_full).map_or(0, |at| left(at, FIRST_PAUSE));
+        }
+        let is_long = self.row.since.is_some_and(|since| now.saturating_sub(since) >= LONG);
+        if is_long { left(self.row.asked_at, LONG_PAUSE) } else { 0 }
+    }
+
+    /// Numbers while none is proved: a whole search, because it ends with the right one if the key
+    /// is right, and the number that most accept is refused by 20.11 to 22.05.
+    fn next_first(&mut self, now: i64) -> Option<u16> {
+        if !self.tick.has_begun {
+            if self.seconds_to_wait(now) > 0 {
+                return None;
+            }
+            self.tick.has_begun = true;
+            self.row.begun = Some(now);
+            self.row.candidates = Some(Releases::ALL);
+        }
+        self.row.candidates?.best()
+    }
+
+    fn may_search(&self, now: i64) -> bool {
+        let is_over = |at: &i64| now.saturating_sub(*at) >= SEARCH_PAUSE;
+        self.found.searched.len() < MOST || self.found.searched.last().is_none_or(is_over)
+    }
+
+    /// slurmctld has answered a request with this number.
+    pub(crate) fn accept(&mut self, number: u16, statistics: &Statistics) {
         // For a moment after its start slurmctld does not say since when it counts.
-        let started = if started == 0 { self.started } else { started };
-        let was_restarted = started != self.started && started.rem_euclid(DAY) > AROUND_MIDNIGHT;
-        // Another release may have come with the restart.
-        let before = if was_restarted && self.accepted == Some(number) {
-            Releases::ALL
-        } else {
-            self.possible
+        let started = match statistics.req_time_start {
+            0 => self.found.started,
+            started => started,
         };
-        self.possible = before.accepting(number);
-        if self.possible.count() == 0 {
-            self.possible = Releases::ALL.accepting(number);
-        }
-        if self.strikes == 1 {
-            // It was not about the number or the credential: slurmctld was stopped, or had too much
-            // to do.
-            self.refusals.pop();
-        }
-        *self = Self {
-            accepted: Some(number),
-            started,
-            possible: self.possible,
-            refusals: std::mem::take(&mut self.refusals),
-            ..Self::default()
+        let has_begun_again =
+            started != self.found.started && started.rem_euclid(DAY) > AROUND_MIDNIGHT;
+        let is_reset = self.has_stayed
+            && self.last.as_ref().is_some_and(|old| !restarted(old, statistics))
+            && by_command(statistics);
+        let possible = match self.found.proved {
+            // Another release may have come with the restart.
+            Some(proved) if proved == number && has_begun_again && !is_reset => Releases::ALL,
+            Some(proved) if proved == number || self.row.ticks == 0 => self.found.possible,
+            // What was refused before may have been about a key.
+            Some(_) => Releases::ALL,
+            None => self.row.candidates.unwrap_or_default(),
         };
+        let possible = possible.accepting(number);
+        // It does not know a higher one. That does not depend on how it says so.
+        let higher = self.tick.refused.last().filter(|_| self.tick.refused_higher);
+        let possible = higher.map_or(possible, |higher| possible.below(*higher));
+        self.found.possible =
+            if possible.count() == 0 { Releases::ALL.accepting(number) } else { possible };
+        if self.found.proved.replace(number) != Some(number) {
+            // The way up from here is not to wait for what led here.
+            self.found.searched.clear();
+        }
+        self.found.started = started;
+        self.last = Some(Statistics {
+            req_time_start: started,
+            bf_when_last_cycle: statistics.bf_when_last_cycle,
+            bf_table_size: statistics.bf_table_size,
+            schedule_cycle_last: statistics.schedule_cycle_last,
+            ..Statistics::default()
+        });
+        self.has_stayed = true;
+        self.row = Row::default();
+        self.tick.proved = Attempt::Accepted;
     }
 
     /// slurmctld has refused a request with this number.
     pub(crate) fn refuse(&mut self, number: u16, how: Refusal, now: i64) {
-        self.refusals.push(now);
-        if self.accepted.is_some_and(|known| number == known.saturating_add(1)) && self.strikes == 0
-        {
-            // It does not know a higher one. That does not depend on how it says so.
-            self.possible = self.possible.that(|(own, ..)| *own < number);
+        self.tick.refused.push(number);
+        self.tick.refused_higher = false;
+        if self.found.proved == Some(number) {
+            self.tick.proved = Attempt::Refused;
+            self.row.since.get_or_insert(now);
+            self.row.ticks = self.row.ticks.saturating_add(1);
+            let is_other = self.row.how.replace(how) != Some(how);
+            let searches = how == Refusal::Http || self.row.ticks >= STRIKES || !self.has_stayed;
+            if searches && (is_other || self.row.candidates.is_none_or(|all| all.count() == 0)) {
+                self.row.candidates = Some(Releases::ALL.refusing(number, how));
+            }
             return;
         }
-        if self.accepted == Some(number) {
-            self.strikes = self.strikes.saturating_add(1);
-            if how == Refusal::Http || self.strikes == 3 {
-                self.is_in_doubt = true;
-                self.possible = Releases::ALL.refusing(number, how);
-            }
-            match self.strikes {
-                1 if how != Refusal::Http => return,
-                2 if how != Refusal::Http => return self.pause(now),
-                _ => {}
-            }
-        } else {
-            self.possible = self.possible.refusing(number, how);
+        if self.found.searched.len() >= MOST {
+            self.found.searched.remove(0);
         }
-        if !self.is_searching() || self.possible.count() == 0 {
-            self.pause(now);
+        self.found.searched.push(now);
+        if self.found.proved.is_some() && self.tick.proved != Attempt::Refused {
+            self.tick.refused_higher = true;
+            if self.tick.proved == Attempt::Accepted {
+                self.found.possible = self.found.possible.below(number);
+            }
+            return;
         }
+        self.row.candidates = self.row.candidates.map(|all| all.refusing(number, how));
     }
 
     /// Something else has happened: slurmctld is away, frozen, a standby, or has too much to do.
-    pub(crate) fn interrupt(&mut self) {
-        if self.strikes == 1 {
-            self.strikes = 0;
-        }
-    }
-
-    const fn is_searching(&self) -> bool {
-        self.accepted.is_none() || self.is_in_doubt
-    }
-
-    /// The next attempt comes later.
-    fn pause(&mut self, now: i64) {
-        let pause = PAUSES.get(self.pauses).or(PAUSES.last()).copied().unwrap_or(HOUR);
-        self.pauses = self.pauses.saturating_add(1);
-        self.retry_at = now.saturating_add(pause);
-        self.begin_again();
-    }
-
-    /// Forgets what refusals seemed to tell. The next attempt begins with what was accepted before;
-    /// if that is refused once more, others are tried.
-    fn begin_again(&mut self) {
-        self.is_in_doubt = false;
-        self.possible = self.accepted.map_or(Releases::ALL, |known| Releases::ALL.accepting(known));
-        self.strikes = if self.accepted.is_some() { 2 } else { 0 };
+    /// `is_away`: a connection was refused or reset, so that another may come.
+    pub(crate) const fn interrupt(&mut self, is_away: bool) {
+        self.has_stayed &= !is_away;
     }
 }

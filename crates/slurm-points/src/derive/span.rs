@@ -4,7 +4,7 @@
 //! The clocks are compared with each other, so that a step of any of them yields no figure. In
 //! doubt it is a reset, or no span at all: a missing figure does no harm, but a wrong one does.
 
-use slurm_snapshot::{Reading, RpcTables, RpcType, Statistics};
+use slurm_snapshot::{Reading, RpcTables, RpcType, Statistics, by_command, restarted};
 
 use super::interval::exact_f64;
 
@@ -17,9 +17,6 @@ const NEAREST: f64 = 0.25;
 
 /// How much faster than another a clock may run while it is adjusted, but not set.
 const SLEW: f64 = 0.01;
-
-/// `REQUEST_STATS_INFO`, which is also how `sdiag --reset` asks.
-const STATS_INFO: u16 = 2035;
 
 const DAY: i64 = 86_400;
 
@@ -181,30 +178,6 @@ fn is_lower<T: Ord>(old: Option<T>, new: Option<T>) -> bool {
 /// Whether a counter was set back, not wrapped at `u32::MAX`.
 const fn went_down(old: u32, new: u32) -> bool {
     new.wrapping_sub(old) > u32::MAX / 2
-}
-
-/// Whether figures that survive `sdiag --reset` and midnight are lost: then it is another process
-/// or controller.
-fn restarted(old: &Statistics, new: &Statistics) -> bool {
-    new.req_time_start <= 0
-        || new.req_time_start < old.req_time_start
-        || (old.bf_when_last_cycle.is_some() && new.bf_when_last_cycle.is_none())
-        || (old.bf_table_size > Some(0) && new.bf_table_size == Some(0))
-        || (old.schedule_cycle_last > 0
-            && new.schedule_cycle_last == 0
-            && new.schedule_cycle_counter == 0)
-}
-
-/// Whether the process is older than its counters. After a reset, that RPC is the first row of the
-/// tables; a slurmctld that starts receives others first. The time of the last backfill cycle shows
-/// nothing, because slurmctld restores it from its saved state (22.05).
-fn by_command(new: &Statistics) -> bool {
-    let since = new.req_time_start;
-    let first = new.rpc.as_ref().and_then(|tables| tables.types.first());
-    new.job_states_ts.is_some_and(|counted| counted < since)
-        || (new.schedule_cycle_counter == 0 && new.schedule_cycle_last > 0)
-        || (new.bf_cycle_counter == 0 && new.bf_table_size > Some(0))
-        || first.is_some_and(|row| row.id == STATS_INFO)
 }
 
 #[cfg(test)]
