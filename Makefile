@@ -6,7 +6,7 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 BUILT ?= $(TARGET)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help packages build man deb rpm dist packages-test dist-test demo test headers releases
+.PHONY: help packages build man deb rpm dist packages-test dist-test demo test lints headers releases
 .PHONY: bench bench-scale scale-out soak loss-long finished-long ha-long golden dashboards grafana
 .PHONY: screenshots audit install clean
 
@@ -60,6 +60,10 @@ demo: ## half a minute of a real cluster and a real Carbon, which is killed in b
 test: packages ## everything CI runs: format, lints, unit and live tests, documentation
 	@sh tests/stages.sh
 
+lints: ## what `make test` leaves out: links in comments, and lints of what runs once a release
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
+	cargo clippy --locked -p tools --all-features --all-targets -- -D warnings
+
 headers: ## the reader with the headers of every release: Debian's, and SLURM_HEADERS=DIR
 	@sh tests/releases/headers.sh
 
@@ -77,7 +81,7 @@ bench: packages ## CPU and memory of a reading next to a bare C loop and a forke
 # Not in a folder on a disk: slurmctld writes a file for each job.
 bench-scale: packages ## the same for 100,000 jobs (20 minutes; SCALE_SECONDS=, SCALE=surveys|accounting)
 	cargo build --release --locked --workspace
-	@TMPDIR=/dev/shm cargo run --quiet --release --locked -p tools --bin bench_scale $(SCALE)
+	@TMPDIR=/dev/shm cargo run --quiet --release --locked -p tools --features release --bin bench_scale $(SCALE)
 
 soak: packages ## random faults for half an hour; SOAK_FAULTS=, _SEED=, _LONGEST=1, _ONLY=, _TLS=1
 	cargo build --locked --workspace
@@ -120,7 +124,8 @@ screenshots: ## draw docs/images again; INCIDENTS=DIR draws what three incidents
 	@sh tests/packages.sh grafana
 	@sh tests/tools/grafana/build.sh $(TARGET)/grafana/panels
 	cargo build --locked --workspace
-	@GRAFANA_PANELS=$(abspath $(TARGET))/grafana/panels cargo run --quiet --locked -p tools --bin screenshots
+	@GRAFANA_PANELS=$(abspath $(TARGET))/grafana/panels \
+		cargo run --quiet --locked -p tools --features release --bin screenshots
 
 audit: ## known vulnerabilities of the dependencies: needs cargo-audit, and RustSec's database in ADVISORIES=DIR
 	@command -v cargo-audit >/dev/null || \

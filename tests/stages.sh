@@ -97,7 +97,6 @@ stage build build
 {
     stage clippy nice -n 19 cargo clippy --locked --workspace --all-targets -- -D warnings
     stage unit nice -n 5 cargo test --locked --workspace --exclude live-tests --no-fail-fast
-    stage documentation nice -n 19 env RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
     stage headers nice -n 19 sh tests/releases/headers.sh
 } &
 # shellcheck disable=SC2086

@@ -1,6 +1,7 @@
-/* Preloaded into one program: its wall clock is ahead of the host's by as many seconds as the file CLOCK_AHEAD says.
+/* Preloaded into one program: its wall clock and its monotonic clock are ahead of the host's by the two numbers of
+ * seconds in the file CLOCK_AHEAD.
  *
- * When that changes, every timer of the program fires at once, as timers on a wall clock that is set do
+ * When they change, every timer of the program fires at once, as timers on a wall clock that is set do
  * (timerfd_create(2), TFD_TIMER_CANCEL_ON_SET). */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -14,13 +15,15 @@
 #include <time.h>
 #include <unistd.h>
 
-static atomic_long ahead;
+static atomic_long wall_ahead, monotonic_ahead;
 static char file[4096];
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
     int done = (int)syscall(SYS_clock_gettime, clock, now);
     if (done == 0 && clock == CLOCK_REALTIME)
-        now->tv_sec += ahead;
+        now->tv_sec += wall_ahead;
+    if (done == 0 && clock == CLOCK_MONOTONIC)
+        now->tv_sec += monotonic_ahead;
     return done;
 }
 
@@ -41,13 +44,16 @@ static void wake(void) {
 static void *watch(void *unused) {
     struct timespec pause = {.tv_nsec = 10000000};
     for (;; nanosleep(&pause, NULL)) {
-        long said = 0;
+        long wall = 0, monotonic = 0;
         FILE *text = fopen(file, "r");
         if (!text)
             continue;
-        int is_number = fscanf(text, "%ld", &said) == 1;
+        int is_whole = fscanf(text, "%ld %ld", &wall, &monotonic) == 2;
         fclose(text);
-        if (is_number && atomic_exchange(&ahead, said) != said)
+        if (!is_whole)
+            continue;
+        int is_new = atomic_exchange(&monotonic_ahead, monotonic) != monotonic;
+        if (atomic_exchange(&wall_ahead, wall) != wall || is_new)
             wake();
     }
     return unused;

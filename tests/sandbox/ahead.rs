@@ -1,4 +1,4 @@
-//! A daemon whose wall clock a preloaded library can set without changing the host's.
+//! A daemon whose clocks a preloaded library can set without changing the host's.
 //!
 //! Neither a time namespace nor a process without privileges can set CLOCK_REALTIME.
 
@@ -21,7 +21,7 @@ impl Ahead {
     pub fn new(folder: &Folder) -> Result<Self> {
         let [library, file] = ["ahead.so", "ahead"].map(|name| folder.path().join(name));
         let source = folder.write("ahead.c", include_str!("ahead.c"))?;
-        fs::write(&file, "0\n")?;
+        fs::write(&file, "0 0\n")?;
         let args =
             ["-shared", "-fPIC", "-O2", "-pthread", "-o", &library.display().to_string(), &source];
         Invocation::of_program(folder, &find_program("cc")?, &args)?.succeed()?;
@@ -40,11 +40,20 @@ impl Ahead {
         process.set_env("CLOCK_AHEAD", &self.file);
     }
 
-    /// Sets it this many seconds ahead of the host's.
+    /// Sets the wall clock this many seconds ahead of the host's, as an administrator would.
     pub fn set(&self, seconds: u64) -> Result<()> {
+        self.write(seconds, 0)
+    }
+
+    /// Sets the monotonic clock this many seconds ahead: every time-out and cache of that age ends.
+    pub fn expire(&self, seconds: u64) -> Result<()> {
+        self.write(0, seconds)
+    }
+
+    fn write(&self, wall: u64, monotonic: u64) -> Result<()> {
         // So that it is never seen half written.
         let fresh = self.file.with_extension("new");
-        fs::write(&fresh, format!("{seconds}\n"))?;
+        fs::write(&fresh, format!("{wall} {monotonic}\n"))?;
         Ok(fs::rename(fresh, &self.file)?)
     }
 }

@@ -15,4 +15,4 @@ if [ ! -e "$victoria.done" ]; then
 fi
 cargo build --release --locked --workspace
 export VICTORIA="$victoria/usr/bin" TMPDIR="${TMPDIR:-/dev/shm}"
-exec cargo run --quiet --release --locked -p tools --bin scale_out -- "$@"
+exec cargo run --quiet --release --locked -p tools --features release --bin scale_out -- "$@"
