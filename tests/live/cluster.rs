@@ -4,6 +4,7 @@
 mod associations;
 mod cast;
 mod collector;
+mod gres;
 mod jobs;
 mod names;
 mod nodes;

@@ -42,7 +42,7 @@ fn serve(answer: impl Fn(TcpStream, &str) -> io::Result<()> + Clone + Send + 'st
     port
 }
 
-fn rest_reader(rest: &Slurmrestd) -> Reader {
+pub(crate) fn rest_reader(rest: &Slurmrestd) -> Reader {
     let program = slurm_graphite().unwrap().with_file_name("slurm-graphite-rest-reader");
     let mut command = sandbox::command(Path::new("/"), &program);
     command.args(["--rest", &rest.url]);

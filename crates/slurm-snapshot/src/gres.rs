@@ -2,9 +2,10 @@
 //!
 //! Pure. Any text gives a count or [`Unparsed`], which the caller counts. In a TRES text `gres/gpu`
 //! is the sum of its `gres/gpu:TYPE`s; in a GRES text there is no such sum. For GPUs in use without
-//! a type, slurmctld writes `(null)`: `gpu:(null):3(IDX:0-2)`.
+//! a type, slurmctld up to 25.11 writes `(null)`: `gpu:(null):3(IDX:0-2)`. From 23.02 on a type may
+//! end with `:no_consume`. Slurm's functions are `_node_gres_used` and `_build_node_gres_str` in
+//! gres.c, read up to 26.11.
 
-use crate::array::count_tasks;
 use crate::names::name;
 use crate::shares::Shares;
 use crate::sums::{add_to, sum_of};
@@ -63,7 +64,13 @@ pub fn shares_by_type(has: &[u8], used: &[u8], usable: bool) -> (Vec<(String, Sh
     };
     let bad_has = gpus_by_type(has, |kind, count| add(kind, count, 0)).is_err();
     let bad_used = gpus_by_type(used, |kind, count| add(kind, 0, count)).is_err();
-    elements(used).filter_map(gpus_in_parts).for_each(|(kind, count)| add(kind, 0, count));
+    let mut bad_parts = false;
+    for element in elements(used) {
+        match gpus_in_parts(element) {
+            Ok(in_parts) => in_parts.into_iter().for_each(|(kind, count)| add(kind, 0, count)),
+            Err(Unparsed) => bad_parts = true,
+        }
+    }
     if types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0) {
         // slurm.conf names no type but gres.conf does: only GPUs in use have the type, and they are
         // not additional.
@@ -76,7 +83,7 @@ pub fn shares_by_type(has: &[u8], used: &[u8], usable: bool) -> (Vec<(String, Sh
     let some = types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0);
     let shares =
         some.map(|(kind, has, used)| (name(kind).into_owned(), Shares::new(used, has, usable)));
-    (shares.collect(), u64::from(bad_has) + u64::from(bad_used))
+    (shares.collect(), u64::from(bad_has) + u64::from(bad_used || bad_parts))
 }
 
 /// Calls `add` with each type and its count, from a GRES text.
@@ -112,20 +119,69 @@ fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// How many GPUs of a type are in use by their shards or MPS, in an element of a node's GRES in
-/// use: `shard:a100:2(IDX:0-1)` names these GPUs, and from 23.11 on `shard:a100:3(1/4,2/4,0/4)` how
-/// much of each is in use.
-fn gpus_in_parts(element: &[u8]) -> Option<(&[u8], u64)> {
-    let (text, parts) = element.split_at_checked(bare(element).len())?;
-    let text = text.strip_prefix(b"shard:").or_else(|| text.strip_prefix(b"mps:"))?;
-    let kind = text.get(..text.iter().rposition(|&byte| byte == b':')?)?;
-    let parts = parts.strip_prefix(b"(")?.strip_suffix(b")")?;
-    let count = match parts.strip_prefix(b"IDX:") {
-        Some(indexes) => count_tasks(indexes).unwrap_or(0),
-        None => sum_of(
-            parts.split(|&byte| byte == b',').map(|part| u64::from(!part.starts_with(b"0/"))),
-        ),
+/// use; `None` if it is something else.
+///
+/// Up to 23.02 `shard:a100:2(IDX:0-1)` counts these GPUs. From 23.11 on `shard:a100:3(1/4,2/4,0/4)`
+/// counts shards, and tells how many of each GPU are in use. From 26.05 on `-/4` is a GPU that a
+/// job has whole, which `gpu:` counts.
+///
+/// # Errors
+/// The text is none of these: what a newer Slurm writes is not counted as if it were known.
+fn gpus_in_parts(element: &[u8]) -> Result<Option<(&[u8], u64)>, Unparsed> {
+    let (text, parts) = element.split_at_checked(bare(element).len()).ok_or(Unparsed)?;
+    let Some(text) = text.strip_prefix(b"shard:").or_else(|| text.strip_prefix(b"mps:")) else {
+        return Ok(None);
     };
-    Some((if kind == b"(null)" { b"" } else { kind }, count))
+    let colon = text.iter().rposition(|&byte| byte == b':');
+    let (kind, count) = match colon.and_then(|at| text.split_at_checked(at)) {
+        Some((kind, [_, count @ ..])) => (self::kind(kind), count),
+        _ => (&b""[..], text),
+    };
+    let count = number(count).ok_or(Unparsed)?;
+    let gpus = match parts {
+        // Without gres.conf's files, and until the node has registered, nobody knows which GPUs.
+        b"" => 0,
+        [b'(', b'I', b'D', b'X', b':', .., b')'] => count,
+        [b'(', parts @ .., b')'] => {
+            parts.split(|&byte| byte == b',').try_fold(0_u64, |gpus, part| {
+                Ok(gpus.saturating_add(Part::parse(part)?.is_in_use().into()))
+            })?
+        }
+        _ => return Err(Unparsed),
+    };
+    Ok(Some((kind, gpus)))
+}
+
+/// A type as slurm.conf has it; empty if there is none.
+fn kind(text: &[u8]) -> &[u8] {
+    match text.strip_suffix(b"no_consume") {
+        Some([kind @ .., b':']) => kind,
+        Some(b"") => b"",
+        _ if text == b"(null)" => b"",
+        _ => text,
+    }
+}
+
+/// The shards, or the MPS, of one GPU.
+enum Part {
+    /// A job has the GPU whole.
+    Whole,
+    /// So many are in use.
+    Used(u64),
+}
+
+impl Part {
+    /// Parses `1/4` or `-/4`.
+    fn parse(text: &[u8]) -> Result<Self, Unparsed> {
+        let slash = text.iter().position(|&byte| byte == b'/').ok_or(Unparsed)?;
+        let (used, all) = text.split_at_checked(slash).ok_or(Unparsed)?;
+        all.strip_prefix(b"/").and_then(digits).ok_or(Unparsed)?;
+        if used == b"-" { Ok(Self::Whole) } else { digits(used).map(Self::Used).ok_or(Unparsed) }
+    }
+
+    const fn is_in_use(&self) -> bool {
+        matches!(self, Self::Used(1..))
+    }
 }
 
 /// An element up to its first parenthesis, not counting the one of [`NO_TYPE`].
@@ -152,7 +208,7 @@ fn gpu(element: &[u8]) -> Result<Option<Gpus<'_>>, Unparsed> {
             let split = rest.iter().rposition(|byte| matches!(byte, b':' | b'='));
             match split.and_then(|at| rest.split_at_checked(at)) {
                 Some((kind, [separator, count @ ..])) => {
-                    let kind = if kind == b"(null)" { b"" } else { kind };
+                    let kind = self::kind(kind);
                     Gpus { kind, count: number(count).ok_or(Unparsed)?, tres: *separator == b'=' }
                 }
                 _ => match number(rest) {
@@ -272,27 +328,70 @@ mod tests {
         assert_eq!(seen, [(&b"a100"[..], 4), (b"", 2)]);
     }
 
-    /// Such GPUs were idle, and a job for as many GPUs waited with the reason Resources.
+    /// A text was read as if it were the same in every release: of 26.05, a GPU that a job had
+    /// whole counted twice, and shards without a type took no GPU.
     #[test]
-    fn gpus_of_which_jobs_have_parts_are_not_idle() {
+    fn a_gpu_in_use_counts_once_whole_or_in_parts_in_the_texts_of_every_release() {
         for (has, used, expected) in [
-            ("gpu:a:4,shard:a:8", "gpu:a:0(IDX:N/A),shard:a:2(IDX:0-1)", [("a", 2, 2)]),
-            ("gpu:a:4,shard:8", "gpu:a:1(IDX:3),shard:a:2(IDX:0,2)", [("a", 3, 1)]),
-            ("gpu:a:4,shard:8", "gpu:a:1(IDX:3),shard:a:0(IDX:N/A)", [("a", 1, 3)]),
-            ("gpu:a:3,shard:12", "gpu:a:0(IDX:N/A),shard:a:3(1/4,2/4,0/4)", [("a", 2, 1)]),
+            // 22.05: the GPUs that have a part in use.
+            ("gpu:a:4,shard:a:8", "gpu:a:0(IDX:N/A),shard:a:2(IDX:0-1)", ("a", 2, 2)),
+            ("gpu:a:4,shard:8", "gpu:a:1(IDX:3),shard:a:2(IDX:0,2)", ("a", 3, 1)),
+            ("gpu:a:4,shard:8", "gpu:a:1(IDX:3),shard:a:0(IDX:N/A)", ("a", 1, 3)),
+            ("gpu:a:4,shard:8", "gpu:a:4(IDX:0-3),shard:a:0(IDX:N/A)", ("a", 4, 0)),
+            ("gpu:4,shard:8", "gpu:(null):1(IDX:3),shard:(null):2(IDX:0,2)", ("", 3, 1)),
+            ("gpu:2,mps:200", "gpu:(null):0(IDX:N/A),mps:(null):1(IDX:1)", ("", 1, 1)),
+            ("gpu:a:2,mps:a:200", "gpu:a:1(IDX:1),mps:a:1(IDX:0)", ("a", 2, 0)),
+            // 23.11 to 25.11: how much of each GPU is in use.
+            ("gpu:a:3,shard:12", "gpu:a:0(IDX:N/A),shard:a:3(1/4,2/4,0/4)", ("a", 2, 1)),
+            ("gpu:a:4", "gpu:a:1(IDX:3),shard:a:0(0/4,0/4,0/4,0/4)", ("a", 1, 3)),
+            ("gpu:a:4", "gpu:a:1(IDX:3),shard:a:5(4/4,1/4,0/4,0/4)", ("a", 3, 1)),
+            ("gpu:a:4", "gpu:a:4(IDX:0-3),shard:a:0(0/4,0/4,0/4,0/4)", ("a", 4, 0)),
             (
                 "gpu:3,shard:30",
                 "gpu:(null):0(IDX:N/A),shard:(null):10(0/10,10/10,0/10)",
-                [("", 1, 2)],
+                ("", 1, 2),
             ),
-            ("gpu:2,mps:200", "gpu:(null):0(IDX:N/A),mps:(null):1(IDX:1)", [("", 1, 1)]),
+            ("gpu:2", "gpu:(null):1(IDX:0),mps:(null):30(0/100,30/100)", ("", 2, 0)),
+            // 26.05: `-` for those that a job has whole, and no type if there is none.
+            ("gpu:a:4", "gpu:a:1(IDX:3),shard:a:0(0/4,0/4,0/4,-/4)", ("a", 1, 3)),
+            ("gpu:a:4", "gpu:a:4(IDX:0-3),shard:a:0(-/4,-/4,-/4,-/4)", ("a", 4, 0)),
+            ("gpu:a:4", "gpu:a:1(IDX:0),shard:a:3(-/4,3/4,0/4,0/4)", ("a", 2, 2)),
+            ("gpu:4", "gpu:0(IDX:N/A),shard:3(1/4,2/4,0/4,0/4)", ("", 2, 2)),
+            ("gpu:4", "gpu:1(IDX:0),shard:3(-/4,3/4,0/4,0/4)", ("", 2, 2)),
+            ("gpu:2", "gpu:1(IDX:0),mps:30(-/100,30/100)", ("", 2, 0)),
+            ("gpu:a:no_consume:4(S:0)", "gpu:a:0", ("a", 0, 4)),
+            ("gpu:no_consume:4", "gpu:0", ("", 0, 4)),
             // Without gres.conf's files nobody knows which.
-            ("gpu:2,shard:8", "gpu:0,shard:3", [("", 0, 2)]),
+            ("gpu:2,shard:8", "gpu:0,shard:3", ("", 0, 2)),
+            ("gpu:a:2,shard:a:8", "gpu:a:0,shard:a:0", ("a", 0, 2)),
         ] {
             let (seen, bad) = shares_by_type(has.as_bytes(), used.as_bytes(), true);
-            let seen: Vec<_> =
-                seen.iter().map(|(kind, of)| (kind.as_str(), of.allocated, of.idle)).collect();
-            assert_eq!((&seen[..], bad), (&expected[..], 0), "{used}");
+            let seen: Vec<_> = seen
+                .iter()
+                .map(|(kind, of)| (kind.as_str(), of.allocated, of.idle, of.total))
+                .collect();
+            let (kind, allocated, idle) = expected;
+            assert_eq!(
+                (&seen[..], bad),
+                (&[(kind, allocated, idle, allocated + idle)][..], 0),
+                "{used}"
+            );
+        }
+    }
+
+    /// The next release may write something else again.
+    #[test]
+    fn shards_in_a_text_of_no_known_release_are_not_counted_and_that_is_counted() {
+        for used in [
+            "shard:a:0(0/4,+/4)",
+            "shard:a:0(0/4,1)",
+            "shard:a:1(IDX:0",
+            "shard:a:x(1/4)",
+            "shard:a:1[1/4]",
+            "mps:1(1/100,50%/100)",
+        ] {
+            let (seen, bad) = shares_by_type(b"gpu:a:2", used.as_bytes(), true);
+            assert_eq!((seen[0].1.allocated, seen[0].1.total, bad), (0, 2, 1), "{used}");
         }
     }
 

@@ -11,7 +11,7 @@ use slurm_snapshot::{Answer, License, Memory, NodeTally, Nodes, Reply, Reservati
 
 use super::cast::{Cast, MAX_NODE_COUNT};
 use super::oracle::{self, Row, shares, value};
-use super::{answers, between, reading, reply};
+use super::{answers, between, reply};
 
 /// The states that must occur among these nodes, after the first release that has each of them.
 const STATES: &str = "20.11 allocated completing down drained draining fail failing idle maint \
@@ -222,53 +222,6 @@ fn a_controller_that_only_slurmctld_knows_is_not_pinged() {
     };
     // With the index after the last one, libslurm reads past the end of its own list.
     assert_eq!((count(&own), count(slurm.conf())), (1, 2));
-}
-
-/// GPUs that shards use were idle, while a job for as many GPUs waited.
-#[test]
-fn a_job_gets_as_many_whole_gpus_as_are_idle_beside_shards_and_no_more() {
-    let folder = Folder::new().unwrap();
-    let mut slurm = Slurm::new(&folder).unwrap();
-    if slurm.release().unwrap().as_str() < "22.05" {
-        return;
-    }
-    let gpus = " RealMemory=2000 Gres=gpu:a100:4,shard:8 ";
-    let changed = slurm.changed("gpus.conf", " RealMemory=2000 ", gpus).unwrap();
-    fs::rename(changed, slurm.conf()).unwrap();
-    slurm.configure("GresTypes=gpu,shard\n").unwrap();
-    (0..4).for_each(|gpu| drop(folder.write(&format!("gpu{gpu}"), "").unwrap()));
-    let files = format!(
-        "Name=gpu Type=a100 File={}/gpu[0-3]\nName=shard Count=8\n",
-        folder.path().display()
-    );
-    folder.write("gres.conf", &files).unwrap();
-    slurm.start_all().unwrap();
-    let submit = |gres: &str| {
-        slurm.submit(&["-n1", &format!("--gres={gres}"), "--wrap", "exec sleep 600"]).unwrap()
-    };
-    let is = |job: u32, state: &str| {
-        let shown = || slurm.call(&format!("squeue -h -o %T,%r -j {job}")).unwrap_or_default();
-        wait::until(state, wait::LIMIT, || shown().trim() == state).with_context(shown).unwrap();
-    };
-    let gpus = || {
-        let answer = reading(&folder, &slurm, None, r#"{"nodes":{"id":1}}"#).unwrap();
-        let Some(Reply::Nodes(nodes)) = answer.reply else { panic!("{answer:?}") };
-        assert_eq!((nodes.unparsed, nodes.gpus["a100"]), (0, nodes.total.gpus));
-        nodes.total.gpus
-    };
-    is(submit("gpu:1"), "RUNNING,None");
-    for _ in 0..3 {
-        is(submit("shard:1"), "RUNNING,None");
-    }
-    let seen = gpus();
-    assert!(seen.idle < 3 && seen.allocated + seen.idle == 4, "{seen:?}");
-    let too_many = submit(&format!("gpu:{}", seen.idle + 1));
-    is(too_many, "PENDING,Resources");
-    slurm.call(&format!("scancel {too_many}")).unwrap();
-    if seen.idle > 0 {
-        is(submit(&format!("gpu:{}", seen.idle)), "RUNNING,None");
-    }
-    assert_eq!(gpus(), Shares { allocated: 4, idle: 0, other: 0, total: 4 });
 }
 
 fn values(text: &str, keys: &[&str]) -> Vec<String> {
