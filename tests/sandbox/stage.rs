@@ -91,6 +91,14 @@ impl Stage {
         Ok(stage)
     }
 
+    /// A running Carbon, and a daemon for it on another host that is not started yet.
+    pub(crate) fn on_host(folder: Folder, host: &Space, carbon: Carbon) -> Result<Self> {
+        let mut stage = Self::with(folder, carbon)?;
+        let daemon = host.process(&stage.folder, "daemon", &slurm_graphite()?, true)?;
+        stage.daemon = daemon.args(args(&stage.folder));
+        Ok(stage)
+    }
+
     /// A running Carbon with wide limits and a running daemon; returns when points have arrived.
     pub fn running() -> Result<Self> {
         Self::new(&carbon::Options::default())?.run()

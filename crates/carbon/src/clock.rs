@@ -36,6 +36,14 @@ impl Moment {
         Self { boot, wall: wall.as_secs().cast_signed() }
     }
 
+    /// When this second of the wall clock began, on CLOCK_BOOTTIME. [`Self::unix`] says the same of
+    /// it at each look; of a moment within a second it says now one second, now the next.
+    pub(crate) fn begin_of_second() -> Duration {
+        let boot = Self::now().boot;
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        boot.saturating_sub(Duration::from_nanos(wall.subsec_nanos().into()))
+    }
+
     /// The Unix time of an earlier moment on CLOCK_BOOTTIME, however the wall clock was set in
     /// between.
     pub(crate) fn unix(self, boot: Duration) -> i64 {

@@ -15,31 +15,40 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::from_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::task::yield_now;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use crate::acks::Acks;
 use crate::connection_error::{ConnectionError, Result};
 use crate::destination::{Destination, Timeouts};
 use carbon_wire::Protocol;
 
 /// Small, because what is still in our own kernel is lost with the connection.
 const SEND_BUFFER: usize = 256 * 1024;
+/// What each address of a name gets at least, while `connect_timeout` allows two of them.
+const LEAST_SHARE: Duration = Duration::from_secs(1);
+/// How soon an idle connection shows whether its path works.
+const PROBED_EVERY: Duration = Duration::from_secs(10);
+/// The most that the kernel takes: unanswered probes alone end no connection.
+const PROBES: u32 = 127;
 /// What sends more bytes on one connection is not Carbon.
 pub(crate) const MOST_RECEIVED: usize = 4096;
 
 /// A connection to a receiver: [`Connection`], or a simulated one in tests.
 pub trait Stream: Sized + Send + Sync + 'static {
-    /// Looks the name up and tries every address it has, in the resolver's order.
+    /// Looks the name up and tries its addresses, in the resolver's order from behind the last one
+    /// that was tried.
     ///
     /// # Errors
     /// The name cannot be looked up, or no address accepts the connection.
-    fn open(to: &Destination) -> impl Future<Output = Result<Self>> + Send;
+    fn open(to: &Destination, tried: &LastTried) -> impl Future<Output = Result<Self>> + Send;
 
     /// Another connection to the same IP address and port.
     ///
@@ -76,6 +85,15 @@ pub trait Stream: Sized + Send + Sync + 'static {
     /// # Errors
     /// The socket's.
     fn unacked(&self) -> Result<u64>;
+
+    /// What our kernel knows about the peer's acknowledgements.
+    ///
+    /// # Errors
+    /// The socket's.
+    fn acks(&self) -> Result<Acks>;
+
+    /// Makes its end a reset, after which our kernel sends nothing that is left.
+    fn reset_at_end(&self);
 }
 
 /// A TCP connection.
@@ -115,28 +133,66 @@ pub async fn speaks_tls(to: &Destination) -> bool {
     crate::tls::speaks_tls(&to.address.host, &addresses).await
 }
 
-/// Calls `open` for each address of the name, in the resolver's order, until one succeeds.
+/// The address that the last attempt ended with, none of which succeeded.
+#[derive(Clone, Debug, Default)]
+pub struct LastTried(Arc<Mutex<Option<SocketAddr>>>);
+
+impl LastTried {
+    fn set(&self, peer: Option<SocketAddr>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = peer;
+    }
+
+    /// The addresses in their order, from behind that one, where it is among them.
+    fn begin_behind(&self, mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+        let tried = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = addresses.iter().position(|&peer| Some(peer) == tried) {
+            addresses.rotate_left(at + 1);
+        }
+        addresses
+    }
+}
+
+/// Calls `open` for the addresses of the name, with the time that each may take, until one
+/// succeeds or `connect_timeout` is over.
 ///
 /// # Errors
 /// The name cannot be looked up, or no address succeeds. An address that accepted the connection
 /// and then failed gives the error; otherwise the last one does.
 pub(crate) async fn open_first<C, F: Future<Output = Result<C>>>(
     to: &Destination,
-    open: impl Fn(SocketAddr) -> F,
+    tried: &LastTried,
+    open: impl Fn(SocketAddr, Duration) -> F,
 ) -> Result<C> {
     let lookup_error = |source| ConnectionError::Lookup(to.address.host.clone(), source);
     let nothing = lookup_error(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
-    first_of(look_up(to).await.map_err(lookup_error)?, open).await.unwrap_or(Err(nothing))
+    let addresses = look_up(to).await.map_err(lookup_error)?;
+    first_of(addresses, to.timeouts.connect, tried, open).await.unwrap_or(Err(nothing))
 }
 
+/// One deadline for all addresses, because a name service can name thousands, and the next attempt
+/// asks it again.
 async fn first_of<C, F: Future<Output = Result<C>>>(
     addresses: Vec<SocketAddr>,
-    open: impl Fn(SocketAddr) -> F,
+    patience: Duration,
+    tried: &LastTried,
+    open: impl Fn(SocketAddr, Duration) -> F,
 ) -> Option<Result<C>> {
+    let deadline = Instant::now() + patience;
+    let least = LEAST_SHARE.min(patience / 2);
     let mut best_error: Option<ConnectionError> = None;
-    for peer in addresses {
-        match open(peer).await {
-            Ok(connection) => return Some(Ok(connection)),
+    let addresses = tried.begin_behind(addresses);
+    for (left, peer) in
+        (1..=u32::try_from(addresses.len()).unwrap_or(u32::MAX)).rev().zip(addresses)
+    {
+        let rest = deadline.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            break;
+        }
+        match open(peer, (rest / left).max(least).min(rest)).await {
+            Ok(connection) => {
+                tried.set(None);
+                return Some(Ok(connection));
+            }
             // That error is more useful than a refused connection at another address.
             Err(_)
                 if best_error.as_ref().is_some_and(|best_error| {
@@ -144,6 +200,7 @@ async fn first_of<C, F: Future<Output = Result<C>>>(
                 }) => {}
             Err(error) => best_error = Some(error),
         }
+        tried.set(Some(peer));
     }
     best_error.map(Err)
 }
@@ -153,13 +210,16 @@ impl Connection {
         peer: SocketAddr,
         protocol: Protocol,
         timeouts: Timeouts,
+        patience: Duration,
     ) -> Result<Self> {
-        let stream = timeout(timeouts.connect, TcpStream::connect(peer))
+        let stream = timeout(patience, TcpStream::connect(peer))
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
             .map_err(|source| ConnectionError::Connect(peer, source))?;
         SockRef::from(&stream).set_tcp_nodelay(true)?;
         SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER)?;
+        let probes = TcpKeepalive::new().with_time(PROBED_EVERY).with_interval(PROBED_EVERY);
+        SockRef::from(&stream).set_tcp_keepalive(&probes.with_retries(PROBES))?;
         Ok(Self {
             stream,
             peer,
@@ -277,12 +337,13 @@ impl Connection {
 }
 
 impl Stream for Connection {
-    async fn open(to: &Destination) -> Result<Self> {
-        open_first(to, |peer| Self::to(peer, to.protocol, to.timeouts)).await
+    async fn open(to: &Destination, tried: &LastTried) -> Result<Self> {
+        let open = |peer, patience| Self::to(peer, to.protocol, to.timeouts, patience);
+        open_first(to, tried, open).await
     }
 
     fn open_again(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
-        Self::to(self.peer, self.protocol, self.timeouts)
+        Self::to(self.peer, self.protocol, self.timeouts, self.timeouts.connect)
     }
 
     fn peer(&self) -> SocketAddr {
@@ -350,6 +411,15 @@ impl Stream for Connection {
             Err(io::Error::last_os_error().into())
         }
     }
+
+    fn acks(&self) -> Result<Acks> {
+        Ok(Acks::of_socket(&self.stream, self.unacked()?)?)
+    }
+
+    fn reset_at_end(&self) {
+        // Without it the end is the usual one.
+        let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+    }
 }
 
 impl Drop for Connection {
@@ -357,7 +427,7 @@ impl Drop for Connection {
     /// does), unless it sees a reset.
     fn drop(&mut self) {
         if self.is_within_a_frame() {
-            let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+            self.reset_at_end();
         }
     }
 }
@@ -379,7 +449,7 @@ mod tests {
     async fn pair_with(timeouts: Timeouts) -> (Connection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to = destination(&listener.local_addr().unwrap().to_string(), timeouts);
-        let connection = Connection::open(&to).await.unwrap();
+        let connection = Connection::open(&to, &LastTried::default()).await.unwrap();
         (connection, listener.accept().await.unwrap().0)
     }
 
@@ -476,7 +546,8 @@ mod tests {
         // localhost has 127.0.0.1 and often ::1; only one of them listens.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("localhost:{}", listener.local_addr().unwrap().port());
-        Connection::open(&destination(&address, Timeouts::default())).await.unwrap();
+        let to = destination(&address, Timeouts::default());
+        Connection::open(&to, &LastTried::default()).await.unwrap();
     }
 
     #[tokio::test]
@@ -484,7 +555,7 @@ mod tests {
      {
         let peers: Vec<SocketAddr> = (1..4).map(|port| ([127, 0, 0, 1], port).into()).collect();
         let open = |good: u16| {
-            let one = move |peer: SocketAddr| async move {
+            let one = move |peer: SocketAddr, _| async move {
                 match peer.port() {
                     port if port == good => Ok(port),
                     2 => Err(ConnectionError::Tls("another name".into())),
@@ -493,17 +564,50 @@ mod tests {
                     }
                 }
             };
-            first_of(peers.clone(), one)
+            let peers = peers.clone();
+            async move { first_of(peers, LEAST_SHARE, &LastTried::default(), one).await }
         };
         assert!(matches!(open(3).await, Some(Ok(3))), "behind one with another certificate");
         assert!(matches!(open(9).await, Some(Err(ConnectionError::Tls(_)))));
-        assert!(first_of(Vec::new(), |_| async { Ok(()) }).await.is_none());
+        let tried = LastTried::default();
+        let none = first_of(Vec::new(), LEAST_SHARE, &tried, |_, _| async { Ok(()) });
+        assert!(none.await.is_none());
+    }
+
+    /// Each address had all of `connect_timeout`: one answer of a name service with 4,000 of them
+    /// held a destination for 11 hours.
+    #[tokio::test(start_paused = true)]
+    async fn all_addresses_have_one_deadline_and_the_next_attempt_begins_behind_the_last() {
+        let addresses = |count: u16| -> Vec<SocketAddr> {
+            (1..=count).map(|port| ([192, 0, 2, 1], port).into()).collect()
+        };
+        for (patience, dead, attempts) in [(10, 3, 1), (1, 3, 2), (10, 60, 7), (1, 4, 3)] {
+            let (patience, tried) = (Duration::from_secs(patience), LastTried::default());
+            let open = |peer: SocketAddr, share: Duration| async move {
+                if peer.port() > dead {
+                    return Ok(());
+                }
+                tokio::time::sleep(share).await;
+                Err(ConnectionError::Connect(peer, io::ErrorKind::TimedOut.into()))
+            };
+            for attempt in 1..=attempts {
+                let begin = Instant::now();
+                let opened = first_of(addresses(dead + 1), patience, &tried, open).await.unwrap();
+                assert!(begin.elapsed() <= patience, "{:?} of {patience:?}", begin.elapsed());
+                assert_eq!(opened.is_ok(), attempt == attempts, "{dead} dead, attempt {attempt}");
+            }
+            // Another answer is tried from its beginning.
+            let once = first_of(vec![([127, 0, 0, 1], 9).into()], patience, &tried, |_, _| async {
+                Ok(())
+            });
+            assert!(once.await.unwrap().is_ok());
+        }
     }
 
     #[tokio::test]
     async fn a_name_that_does_not_resolve_is_said() {
         let to = destination("no-such-host.invalid:2004", Timeouts::default());
-        let error = Connection::open(&to).await.unwrap_err();
+        let error = Connection::open(&to, &LastTried::default()).await.unwrap_err();
         assert!(error.to_string().starts_with("looking up no-such-host.invalid"), "{error}");
     }
 }

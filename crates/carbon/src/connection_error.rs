@@ -4,6 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use carbon_wire::Protocol;
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -20,6 +22,11 @@ pub enum ConnectionError {
     /// For `pause_timeout` there was no sign that the peer reads.
     #[error("no sign for {} s that the peer reads", .0.as_secs_f64())]
     Unread(Duration),
+    /// Nothing on it was acknowledged for so long, while another connection was.
+    #[error(
+        "nothing on this connection was acknowledged for {} s, while another one was", .0.as_secs()
+    )]
+    DeadPath(Duration),
     /// The name has another address now.
     #[error("the name now has another address")]
     Moved,
@@ -52,7 +59,7 @@ impl ConnectionError {
     /// What an administrator should check first; `None` if a restart of the receiver is the usual
     /// reason.
     #[must_use]
-    pub fn advice(&self) -> Option<&'static str> {
+    pub fn advice(&self, protocol: Protocol) -> Option<&'static str> {
         match self {
             error if error.is_lack() => Some(
                 "This host has no file descriptor or no port left: see LimitNOFILE of the unit, \
@@ -61,12 +68,21 @@ impl ConnectionError {
             Self::Lookup(..) => {
                 Some("Does the name resolve on this host? Try `getent hosts` with it.")
             }
-            Self::Connect(..) => {
-                Some("Is carbon-cache running, and is its PICKLE_RECEIVER_PORT open to this host?")
-            }
+            Self::Connect(..) => Some(match protocol {
+                Protocol::Pickle => {
+                    "Is carbon-cache running, and is its PICKLE_RECEIVER_PORT open to this host?"
+                }
+                Protocol::Plaintext => {
+                    "Is the receiver running, and is its port for plaintext (LINE_RECEIVER_PORT of \
+                        carbon-cache) open to this host?"
+                }
+            }),
             Self::Unread(_) => {
                 Some("Is carbon-cache stopped, or is its cache full (USE_FLOW_CONTROL)?")
             }
+            Self::DeadPath(_) => Some(
+                "Has this host's address changed, or does a firewall in between forget connections?",
+            ),
             Self::Alone(_) => Some(
                 "Let Carbon accept two connections from this host (MAX_RECEIVER_CONNECTIONS): the \
                     next is opened before the last is closed.",
@@ -104,3 +120,22 @@ fn reason(error: &io::Error) -> String {
 
 /// The result of an operation on a connection.
 pub(crate) type Result<T = (), E = ConnectionError> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A receiver of plaintext was looked for at carbon-cache's PICKLE_RECEIVER_PORT.
+    #[test]
+    fn the_port_that_is_named_is_that_of_the_protocol() {
+        let refused =
+            ConnectionError::Connect(([127, 0, 0, 1], 1).into(), io::ErrorKind::TimedOut.into());
+        for (protocol, own, other) in [
+            (Protocol::Pickle, "PICKLE_RECEIVER_PORT", "LINE_RECEIVER_PORT"),
+            (Protocol::Plaintext, "LINE_RECEIVER_PORT", "PICKLE_RECEIVER_PORT"),
+        ] {
+            let advice = refused.advice(protocol).unwrap();
+            assert!(advice.contains(own) && !advice.contains(other), "{advice}");
+        }
+    }
+}

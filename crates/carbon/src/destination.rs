@@ -53,7 +53,7 @@ impl Destination {
 /// How long each step may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Looking the name up, and then connecting to each of its addresses.
+    /// Looking the name up, and then connecting to its addresses, all of them together.
     pub connect: Duration,
     /// How soon the peer must answer a half-close.
     pub stall: Duration,

@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 #![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests may wait"))]
 
+mod acks;
 mod address;
 mod backoff;
 mod clock;
@@ -31,11 +32,12 @@ pub use carbon_wire::{
     frames, lines, path,
 };
 
+pub use acks::Acks;
 pub use address::{Address, AddressError};
 pub use backoff::Backoff;
 #[cfg(feature = "tls")]
 pub use connection::speaks_tls;
-pub use connection::{Connection, Stream, look_up};
+pub use connection::{Connection, LastTried, Stream, look_up};
 pub use connection_error::ConnectionError;
 pub use destination::{Destination, Timeouts};
 pub use duration::in_words;

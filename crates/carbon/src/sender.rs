@@ -4,6 +4,7 @@
 //! all states.
 
 mod disk;
+mod path;
 mod renewal;
 mod said;
 mod state;
@@ -21,7 +22,7 @@ use self::disk::DiskWaits;
 use self::said::Said;
 use self::state::{Link, State};
 use crate::backoff::Backoff;
-use crate::connection::{Connection, Stream};
+use crate::connection::{Connection, LastTried, Stream};
 use crate::destination::Destination;
 use crate::idle::IdleTimer;
 use crate::queue::{Outbox, Queue, Status};
@@ -57,6 +58,7 @@ struct Drain {
 #[derive(Debug, Default)]
 struct Reconnects {
     backoff: Backoff,
+    tried: LastTried,
     /// Connections that were opened.
     opened: u64,
     /// Connections in a row that were closed right after a write.
@@ -70,7 +72,12 @@ struct Reconnects {
 impl Reconnects {
     fn number_link<C>(&mut self, stream: C) -> Link<C> {
         self.opened += 1;
-        Link { stream, number: self.opened, since: Instant::now(), last_write: None }
+        Link {
+            stream: Arc::new(stream),
+            number: self.opened,
+            since: Instant::now(),
+            last_write: None,
+        }
     }
 }
 

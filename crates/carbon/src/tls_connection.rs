@@ -16,9 +16,10 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::task::yield_now;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use crate::connection::{Connection, MOST_RECEIVED, Stream, open_first};
+use crate::acks::Acks;
+use crate::connection::{Connection, LastTried, MOST_RECEIVED, Stream, open_first};
 use crate::connection_error::{ConnectionError, Result};
 use crate::destination::Destination;
 use crate::tls::{Certificate, Tls, certificate, explain};
@@ -53,12 +54,15 @@ enum OwnEnd {
 }
 
 impl TlsConnection {
-    async fn to(peer: SocketAddr, to: &Destination, tls: Tls) -> Result<Self> {
-        Self::over(Connection::to(peer, to.protocol, to.timeouts).await?, tls).await
+    async fn to(peer: SocketAddr, to: &Destination, tls: Tls, patience: Duration) -> Result<Self> {
+        let begin = Instant::now();
+        let tcp = Connection::to(peer, to.protocol, to.timeouts, patience).await?;
+        let left = patience.saturating_sub(begin.elapsed());
+        let opened = timeout(left, Self::over(tcp, tls, patience)).await;
+        opened.unwrap_or_else(|_| Err(explain::silence(peer, patience)))
     }
 
-    async fn over(tcp: Connection, tls: Tls) -> Result<Self> {
-        let patience = tcp.timeouts().connect;
+    async fn over(tcp: Connection, tls: Tls, patience: Duration) -> Result<Self> {
         let client = tls.client(patience).await?;
         let name = tls.name();
         let rustls =
@@ -165,11 +169,13 @@ impl TlsConnection {
                 }
                 Err(error) => return Err(error.into()),
             }
+            let explain =
+                if session.rustls.is_handshaking() { explain::error } else { explain::later_error };
             let processed = session.rustls.process_new_packets();
             // An alert is worth sending even when the connection is over.
             let flushed = self.flush(&mut session);
             session.notified =
-                processed.map_err(|error| explain::error(&error, &self.tls))?.peer_has_closed();
+                processed.map_err(|error| explain(&error, &self.tls))?.peer_has_closed();
             flushed?;
             let mut ignored = [0_u8; MOST_RECEIVED];
             while let Ok(read @ 1..) = session.rustls.reader().read(&mut ignored) {
@@ -197,15 +203,16 @@ impl TlsConnection {
 }
 
 impl Stream for TlsConnection {
-    async fn open(to: &Destination) -> Result<Self> {
+    async fn open(to: &Destination, tried: &LastTried) -> Result<Self> {
         let tls =
             to.tls.clone().ok_or_else(|| ConnectionError::Tls("it has no settings".into()))?;
-        open_first(to, |peer| Self::to(peer, to, tls.clone())).await
+        open_first(to, tried, |peer, patience| Self::to(peer, to, tls.clone(), patience)).await
     }
 
     fn open_again(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
         let (tcp, tls) = (self.tcp.open_again(), self.tls.clone());
-        async move { Self::over(tcp.await?, tls).await }
+        let patience = self.tcp.timeouts().connect;
+        async move { Self::over(tcp.await?, tls, patience).await }
     }
 
     fn peer(&self) -> SocketAddr {
@@ -261,6 +268,14 @@ impl Stream for TlsConnection {
 
     fn unacked(&self) -> Result<u64> {
         self.tcp.unacked()
+    }
+
+    fn acks(&self) -> Result<Acks> {
+        self.tcp.acks()
+    }
+
+    fn reset_at_end(&self) {
+        self.tcp.reset_at_end();
     }
 }
 

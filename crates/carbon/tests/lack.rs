@@ -3,7 +3,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests may wait")]
 
-use carbon::{Connection, Destination, Stream};
+use carbon::{Connection, Destination, LastTried, Stream};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// "Is carbon-cache running?" was asked.
@@ -14,9 +14,9 @@ async fn without_file_descriptors_it_is_this_host_that_is_named() {
     let to = Destination::new("test", address.parse().unwrap());
     let usual = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..usual }).unwrap();
-    let opened = Connection::open(&to).await;
+    let opened = Connection::open(&to, &LastTried::default()).await;
     setrlimit(Resource::Nofile, usual).unwrap();
-    let advice = opened.unwrap_err().advice();
+    let advice = opened.unwrap_err().advice(to.protocol);
     assert!(advice.is_some_and(|advice| advice.contains("LimitNOFILE")), "{advice:?}");
-    Connection::open(&to).await.unwrap();
+    Connection::open(&to, &LastTried::default()).await.unwrap();
 }

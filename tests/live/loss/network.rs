@@ -1,14 +1,19 @@
-//! The network between the daemon and Carbon: cut, or gone with Carbon's host; also a name that
-//! does not resolve for a while.
+//! The network between the daemon and Carbon: cut, gone with Carbon's host, or dead for the
+//! connections that are open; also a name that does not resolve for a while.
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use sandbox::carbon::Limits;
-use sandbox::{Folder, Space, Stage, destination, now, wait};
+use sandbox::{Folder, PathFault, Route, Space, Stage, destination, now, wait};
 
+use super::sizes::Size;
 use super::{SKIPPED, isolated, side_by_side};
+
+/// Keys of the destinations: the order, and a short time-out.
+const SHORT: &str = "stall_timeout = \"3s\"\n";
+const BY_TIME: &str = "order = \"by_time\"\n";
 
 #[test]
 fn a_network_that_fails() {
@@ -103,4 +108,117 @@ fn unnamed() -> Result<String> {
     fs::write(&hosts, known)?;
     stage.connected(gone)?;
     stage.clean()
+}
+
+/// A path that was dead was taken for a program that hangs: ten ticks came 611 s late, and by time
+/// nothing came for 640 s, though the receiver could be reached all the time.
+#[test]
+fn a_dead_path_is_told_from_a_receiver_that_hangs() {
+    side_by_side(&[
+        ("our address changes", || dies(PathFault::AnotherAddress, Size::Small, SHORT, 45)),
+        ("our address changes, by time", || {
+            dies(PathFault::AnotherAddress, Size::Small, &[SHORT, BY_TIME].concat(), 45)
+        }),
+        ("a firewall forgets", || dies(PathFault::DropsThere, Size::Small, SHORT, 45)),
+        ("a firewall forgets what comes back, by time", || {
+            dies(PathFault::DropsBack, Size::Small, &[SHORT, BY_TIME].concat(), 45)
+        }),
+        ("the program is stopped, with room", || stopped(Size::Small, 15, SHORT)),
+    ]);
+}
+
+#[test]
+fn a_path_that_is_away_for_a_moment_is_no_loss() {
+    side_by_side(&[("for 8 s", || away(8, SHORT))]);
+}
+
+/// With the default time-outs.
+#[test]
+#[ignore = "minutes: make loss-long"]
+fn a_dead_path_costs_less_than_two_minutes() {
+    side_by_side(&[
+        ("our address changes", || dies(PathFault::AnotherAddress, Size::Usual, "", 120)),
+        ("the same by time", || dies(PathFault::AnotherAddress, Size::Usual, BY_TIME, 120)),
+        ("a firewall forgets", || dies(PathFault::DropsThere, Size::Usual, "", 120)),
+        ("the same by time", || dies(PathFault::DropsThere, Size::Usual, BY_TIME, 120)),
+        ("it forgets what comes back", || dies(PathFault::DropsBack, Size::Usual, "", 120)),
+        ("the same by time", || dies(PathFault::DropsBack, Size::Usual, BY_TIME, 120)),
+        ("the path is away for 40 s", || away(40, "")),
+    ]);
+}
+
+/// More than a socket's buffer holds.
+#[test]
+#[ignore = "minutes: make loss-long"]
+fn a_dead_path_with_full_buffers_costs_less_than_two_minutes() {
+    side_by_side(&[
+        ("our address changes", || dies(PathFault::AnotherAddress, Size::Large, "", 120)),
+        ("a firewall forgets, by time", || dies(PathFault::DropsThere, Size::Large, BY_TIME, 120)),
+        ("the program is stopped", || stopped(Size::Large, 200, "")),
+    ]);
+}
+
+/// A daemon and a Carbon on two hosts, between which ticks have gone.
+fn routed(size: Size, keys: &str) -> Result<Option<(Route, Stage)>> {
+    let Some((route, mut stage)) = Route::stage(keys)? else { return Ok(None) };
+    if size == Size::Large {
+        stage.plan.interval = "5s";
+    }
+    size.set(&mut stage)?;
+    Ok(Some((route, stage.run()?)))
+}
+
+/// The connections that are open die without a sign; others can be made at once.
+fn dies(fault: PathFault, size: Size, keys: &str, latest: u32) -> Result<String> {
+    let Some((route, mut stage)) = routed(size, keys)? else { return Ok(SKIPPED.to_owned()) };
+    route.fail(&stage.folder, fault)?;
+    stage.ticks(5)?;
+    let ticks: Vec<u64> = stage.collected.counted().map(|(tick, _)| tick).collect();
+    let late = route.latest(&ticks, Duration::from_secs(latest.into()))?;
+    ensure!(late < latest.into(), "a tick came {late:.1} s late");
+    Ok(format!("at most {late:.1} s late; {}", stage.clean()?))
+}
+
+/// After it the newer of two connections is acknowledged before the older one, whose kernel waits
+/// longer before it tries again: this alone is no loss.
+fn away(seconds: u64, keys: &str) -> Result<String> {
+    let Some((route, mut stage)) = routed(Size::Small, keys)? else {
+        return Ok(SKIPPED.to_owned());
+    };
+    let connects = stage.of_carbon("connects")?;
+    let cut = now();
+    route.plug(&stage.folder, false)?;
+    wait::pause(Duration::from_secs(seconds));
+    route.plug(&stage.folder, true)?;
+    // The older kernel tries again after twice the time at the latest.
+    stage.ticks(usize::try_from(seconds)? * 2)?;
+    keeps_its_connection(&stage, connects, cut)?;
+    // What an answer has not proved in time is sent again by and by; all of it has come.
+    stage.stop()?;
+    Ok(stage.settled()?.clean()?.to_string())
+}
+
+/// The kernel of a stopped program answers.
+fn stopped(size: Size, seconds: u64, keys: &str) -> Result<String> {
+    let Some((_route, mut stage)) = routed(size, keys)? else { return Ok(SKIPPED.to_owned()) };
+    let connects = stage.of_carbon("connects")?;
+    let stopped = now();
+    stage.carbon.process.freeze()?;
+    wait::pause(Duration::from_secs(seconds));
+    stage.tick()?;
+    keeps_its_connection(&stage, connects, stopped)?;
+    stage.carbon.process.thaw()?;
+    stage.clean()
+}
+
+fn keeps_its_connection(stage: &Stage, connects: f64, since: f64) -> Result<()> {
+    let more = stage.of_carbon("connects")? - connects;
+    let said: Vec<&str> = stage
+        .collected
+        .news(since)
+        .filter(|entry| entry.message.contains("not connected"))
+        .map(|entry| entry.line.as_str())
+        .collect();
+    ensure!(more == 0.0 && said.is_empty(), "{more} connections were lost: {said:?}");
+    Ok(())
 }

@@ -299,7 +299,7 @@ impl Outbox {
         let before = (status.connected, status.in_doubt);
         change(status);
         if before != (status.connected, status.in_doubt) {
-            destination.since = Moment::now().boot;
+            destination.since = Moment::begin_of_second();
         }
         // Before the backlog is written, which may take until the next tick.
         if status.connected

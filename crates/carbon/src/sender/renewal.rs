@@ -11,7 +11,8 @@ use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
 use super::SenderTask;
-use super::state::{Event, Link, Renewal};
+use super::path::PathWatch;
+use super::state::{Event, Link, Renewal, Woken};
 use crate::connection::Stream;
 use crate::connection_error::{ConnectionError, Result};
 
@@ -43,6 +44,9 @@ pub(super) struct Links<C> {
     /// Whether the peer has answered on the old one of two.
     pub(super) accepts_two: bool,
     pub(super) renewals_fail_since: Option<Instant>,
+    pub(super) path: PathWatch,
+    /// When to look at the path again, while something is not acknowledged or answered.
+    pub(super) look_at: Option<Instant>,
 }
 
 impl<C> Links<C> {
@@ -84,13 +88,13 @@ impl SenderTask {
         let is_safe = links.accepts_two || self.drain.is_on;
         let lives_after = if is_safe { Duration::ZERO } else { LIVES_AFTER };
         let same = links.current.stream.open_again();
-        let named = by_name.then(|| self.to.clone());
+        let named = by_name.then(|| (self.to.clone(), self.reconnects.tried.clone()));
         if by_name {
             links.looked_up = Instant::now();
         }
         links.renewal = Renewal::Opening(Box::pin(async move {
             let found = match named {
-                Some(to) => Some(C::open(&to).await),
+                Some((to, tried)) => Some(C::open(&to, &tried).await),
                 None => None,
             };
             let opened = match found {
@@ -101,6 +105,57 @@ impl SenderTask {
         }));
     }
 
+    /// When to look at the path.
+    pub(super) fn next_look<C>(&self, links: &mut Links<C>) -> Instant {
+        let first = || Instant::now() + links.path.next_look(self.to.timeouts.stall);
+        *links.look_at.get_or_insert_with(first)
+    }
+
+    /// Looks whether the path of the older of two connections is dead. For one that is silent a
+    /// newer one is opened, which shows whether the path is away as a whole.
+    pub(super) fn look_at_path<C: Stream>(&self, links: &mut Links<C>) -> Result {
+        let (now, stall) = (Instant::now(), self.to.timeouts.stall);
+        let current = &*links.current.stream;
+        let (older, newer) = match &links.renewal {
+            Renewal::Asked { old, .. } => (&*old.stream, Some(current)),
+            Renewal::Opened(next, _) => (current, Some(next)),
+            Renewal::Waits | Renewal::Opening(_) => (current, None),
+        };
+        let (acks, newer) = (older.acks()?, newer.map(Stream::acks).transpose()?);
+        links.path = links.path.after_look(acks, newer, stall, now);
+        if links.path == PathWatch::Dead {
+            older.reset_at_end();
+            return Err(ConnectionError::DeadPath(acks.silent));
+        }
+        links.look_at = Some(now + links.path.next_look(stall));
+        if links.path != PathWatch::Quiet && links.renewals_fail_since.is_none() {
+            links.renew_at = links.renew_at.min(now);
+            self.renew_if_due(links);
+        }
+        Ok(())
+    }
+
+    /// Handles what became of the next connection, or of the old one.
+    pub(super) fn note_renewal<C: Stream>(
+        &mut self,
+        links: &mut Links<C>,
+        woken: Woken<C>,
+    ) -> Result {
+        match woken {
+            Woken::Opened(Err(error)) if self.drain.is_on => Err(error),
+            Woken::Opened(opened) => self.take_next(links, opened),
+            Woken::OldEnded(end) => {
+                self.note_old_ended(&links.current, &mut links.renewal, end)?;
+                links.accepts_two = self.state.doubted_since().is_none();
+                if !links.renewal.is_asked() {
+                    links.path = PathWatch::Quiet;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Requests the next answer at once, if the round is used up and the peer is quick.
     pub(super) fn request_answer<C>(&self, links: &mut Links<C>) {
         if self.throttle.rounds.is_answer_due() && links.renewals_fail_since.is_none() {
@@ -109,11 +164,7 @@ impl SenderTask {
     }
 
     /// Takes the next connection, or notes why there is none.
-    pub(super) fn take_next<C: Stream>(
-        &mut self,
-        links: &mut Links<C>,
-        opened: Result<C>,
-    ) -> Result {
+    fn take_next<C: Stream>(&mut self, links: &mut Links<C>, opened: Result<C>) -> Result {
         match opened {
             Ok(stream) if stream.peer() != links.current.stream.peer() => {
                 Err(ConnectionError::Moved)
@@ -224,7 +275,7 @@ impl SenderTask {
     }
 
     /// Handles the end of the old connection, or its absence.
-    pub(super) fn note_old_ended<C: Stream>(
+    fn note_old_ended<C: Stream>(
         &mut self,
         current: &Link<C>,
         renewal: &mut Renewal<C>,

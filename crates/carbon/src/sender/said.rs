@@ -51,10 +51,13 @@ impl SenderTask {
         let (since, waits) = match (before, self.state) {
             (_, State::InDoubt(_)) => {
                 let stall = in_words(self.to.timeouts.stall);
+                let ticks = match self.to.by_time {
+                    true => "All ticks wait",
+                    false => "New ticks are sent, older ones wait",
+                };
                 warn!(
                     %destination,
-                    "no sign for {stall} that it reads: does it hang, or is its cache full? New \
-                     ticks are sent, older ones wait"
+                    "no sign for {stall} that it reads: does it hang, or is its cache full? {ticks}"
                 );
                 return;
             }
@@ -103,11 +106,11 @@ impl SenderTask {
                 "closes every connection right after a write"
             );
         } else if is_first {
-            let hint = error.advice();
+            let hint = error.advice(self.to.protocol);
             warn!(%destination, %address, %error, hint, unsent_ticks, ticks_to_resend,
                   "not connected; ticks are kept, trying again");
         } else if is_new {
-            let hint = error.advice();
+            let hint = error.advice(self.to.protocol);
             warn!(%destination, %address, %error, hint, "still not connected; trying again");
         } else {
             debug!(%destination, %error, "still not connected; trying again in {delay:.1?}");

@@ -14,7 +14,8 @@
 //!
 //! Lost leads from every state to `Connecting`: the newest connection has ended, the old one has
 //! ended in a way that is neither an answer nor without proof, `pause_timeout` is over, the name
-//! has another address, or the next connection cannot be opened and the old one is of no more use.
+//! has another address, the path of the older of two connections is dead (path.rs), or the next
+//! connection cannot be opened and the old one is of no more use.
 //!
 //! # Its renewal
 //!
@@ -37,6 +38,7 @@
 //!   or with the first loss.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use tokio::time::{Instant, sleep_until};
 
@@ -87,7 +89,8 @@ impl State {
 
 /// A connection that is being written to, or one whose end is awaited.
 pub(super) struct Link<C> {
-    pub(super) stream: C,
+    /// Shared with a frame that is being written.
+    pub(super) stream: Arc<C>,
     /// Connections are numbered in the order in which they were opened.
     pub(super) number: u64,
     /// When it was opened, or half-closed.

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::SenderTask;
+use super::path::PathWatch;
 use super::renewal::Links;
 use super::state::{Event, Renewal, State, Woken};
 use crate::connection::Stream;
@@ -32,7 +33,7 @@ impl SenderTask {
         while !self.drain.is_on || self.outbox.status().due() > 0 {
             let opened = tokio::select! {
                 biased;
-                opened = C::open(&self.to) => opened,
+                opened = C::open(&self.to, &self.reconnects.tried) => opened,
                 () = self.drain.requested.notified() => {
                     self.drain.is_on = true;
                     continue;
@@ -95,6 +96,8 @@ impl SenderTask {
             renew_at: opened + self.opens_after(),
             accepts_two: false,
             renewals_fail_since: None,
+            path: PathWatch::Quiet,
+            look_at: None,
         }
     }
 
@@ -185,17 +188,12 @@ impl SenderTask {
             self.outbox.update_status(|status| status.unacked = unacked);
             self.renew_if_due(links);
             self.switch_if_due(links)?;
-            // If everything is acknowledged and nothing waits, there is nothing to check before the
-            // next tick.
-            let look = (unacked > 0).then(|| Instant::now() + self.to.timeouts.stall);
-            match self.wait(links, look, pause).await {
+            self.look_if_due(links, unacked > 0)?;
+            match self.wait(links, pause).await {
                 Woken::Look => {}
                 Woken::Ended(error) => return Err(error),
-                Woken::Opened(Err(error)) if self.drain.is_on => return Err(error),
-                Woken::Opened(opened) => self.take_next(links, opened)?,
-                Woken::OldEnded(end) => {
-                    self.note_old_ended(&links.current, &mut links.renewal, end)?;
-                    links.accepts_two = self.state.doubted_since().is_none();
+                woken @ (Woken::Opened(_) | Woken::OldEnded(_)) => {
+                    self.note_renewal(links, woken)?;
                 }
                 // The deadline of the drain is the only bound now.
                 Woken::Drain => {
@@ -206,18 +204,24 @@ impl SenderTask {
         }
     }
 
-    async fn wait<C: Stream>(
-        &self,
-        links: &mut Links<C>,
-        look: Option<Instant>,
-        pause: Option<Instant>,
-    ) -> Woken<C> {
+    /// If everything is acknowledged and answered, there is nothing to look at before the next tick.
+    fn look_if_due<C: Stream>(&self, links: &mut Links<C>, is_unacked: bool) -> Result {
+        if !is_unacked && !links.renewal.is_asked() {
+            links.path = PathWatch::Quiet;
+            links.look_at = None;
+        } else if self.next_look(links) <= Instant::now() {
+            self.look_at_path(links)?;
+        }
+        Ok(())
+    }
+
+    async fn wait<C: Stream>(&self, links: &mut Links<C>, pause: Option<Instant>) -> Woken<C> {
         let renews_at = match &links.renewal {
             Renewal::Waits => Some(links.renew_at),
             Renewal::Opened(_, since) => Some(*since + self.period() / 2),
             Renewal::Opening(_) | Renewal::Asked { .. } => None,
         };
-        let look = [look, pause, renews_at].into_iter().flatten().min();
+        let look = [links.look_at, pause, renews_at].into_iter().flatten().min();
         tokio::select! {
             biased;
             error = links.current.stream.ended() => Woken::Ended(error),

@@ -4,6 +4,7 @@
 //! The newest tick goes first, then the backlog; or all by time.
 
 use std::ops::ControlFlow::{self, Break, Continue};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::task::yield_now;
@@ -168,28 +169,30 @@ impl SenderTask {
         Ok(true)
     }
 
-    /// Writes a frame, and keeps watching the old connection meanwhile.
+    /// Writes a frame, and keeps watching the other connection and the path meanwhile.
     async fn write_frame<C: Stream>(&mut self, links: &mut Links<C>, bytes: &[u8]) -> Result {
         let mut silent_at = Instant::now() + self.to.timeouts.stall;
-        let Links { current, renewal, .. } = links;
-        let mut writing = std::pin::pin!(current.stream.write(bytes));
+        let stream = Arc::clone(&links.current.stream);
+        let mut writing = std::pin::pin!(stream.write(bytes));
         loop {
+            let look_at = self.next_look(links);
             tokio::select! {
                 biased;
                 written = &mut writing => {
                     written?;
-                    if !renewal.is_late() {
+                    if !links.renewal.is_late() {
                         self.change_state(Event::ReadsAgain);
                     }
                     return Ok(());
                 }
-                end = renewal.old_end(self.to.timeouts) => {
+                woken = links.renewal.event(self.to.timeouts) => {
                     let was_in_doubt = self.state.doubted_since().is_some();
-                    self.note_old_ended(current, renewal, end)?;
+                    self.note_renewal(links, woken)?;
                     if was_in_doubt && self.state.doubted_since().is_none() {
                         silent_at = Instant::now() + self.to.timeouts.stall;
                     }
                 }
+                () = sleep_until(look_at) => self.look_at_path(links)?,
                 () = sleep_until(silent_at), if self.state.doubted_since().is_none() => {
                     self.change_state(Event::Silent(Instant::now()));
                 }

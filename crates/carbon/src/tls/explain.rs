@@ -10,6 +10,20 @@ use super::Tls;
 use crate::connection_error::ConnectionError;
 use crate::duration::in_words;
 
+/// Explains an error after the handshake. A server that asks for a renegotiation of TLS 1.2 and is
+/// refused sends what it sends for a missing certificate.
+pub(crate) fn later_error(later: &Error, tls: &Tls) -> ConnectionError {
+    match later {
+        Error::AlertReceived(alert @ AlertDescription::HandshakeFailure) => {
+            ConnectionError::Tls(format!(
+                "the server has ended a connection that worked ({alert:?}), as it does if it asks \
+                 for a renegotiation, which is not supported; switch it off there, or use TLS 1.3"
+            ))
+        }
+        other => error(other, tls),
+    }
+}
+
 /// Explains an error of rustls.
 pub(crate) fn error(error: &Error, tls: &Tls) -> ConnectionError {
     ConnectionError::Tls(match error {

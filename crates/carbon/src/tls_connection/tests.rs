@@ -74,7 +74,7 @@ async fn the_answer_is_tls_own_end_after_everything_was_read_and_not_that_of_tcp
     for (close_notify, notifies) in [(true, true), (true, false), (false, false)] {
         let folder = tempfile::tempdir().unwrap();
         let (to, served) = server(&folder, close_notify, move |server| read_all(server, notifies));
-        let connection = TlsConnection::open(&to).await.unwrap();
+        let connection = TlsConnection::open(&to, &LastTried::default()).await.unwrap();
         connection.write(b"frame").await.unwrap();
         assert!(connection.has_ended().is_none());
         connection.half_close().unwrap();
@@ -96,7 +96,7 @@ async fn an_end_that_came_before_ours_is_no_answer() {
         let mut rest = Vec::new();
         let _read = server.sock.read_to_end(&mut rest);
     });
-    let connection = TlsConnection::open(&to).await.unwrap();
+    let connection = TlsConnection::open(&to, &LastTried::default()).await.unwrap();
     tell.recv().unwrap();
     while connection.has_ended().is_none() {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -116,7 +116,7 @@ async fn a_server_that_sends_data_is_not_carbon_and_one_word_of_it_makes_its_end
             server.conn.send_close_notify();
             let _flushed = server.flush();
         });
-        let connection = TlsConnection::open(&to).await.unwrap();
+        let connection = TlsConnection::open(&to, &LastTried::default()).await.unwrap();
         let end = match connection.half_close() {
             Ok(()) => error_at_end(&connection).await,
             Err(error) => error,
@@ -131,7 +131,7 @@ async fn closing_our_end_of_a_connection_to_a_server_that_sends_without_end_come
     let folder = tempfile::tempdir().unwrap();
     let (to, _served) =
         server(&folder, true, |mut server| while server.write_all(&[b'x'; 16_000]).is_ok() {});
-    let connection = TlsConnection::open(&to).await.unwrap();
+    let connection = TlsConnection::open(&to, &LastTried::default()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(matches!(connection.half_close(), Err(ConnectionError::NotCarbon)));
 }
@@ -145,7 +145,7 @@ async fn an_end_with_bytes_unread_is_no_answer() {
         server.conn.send_close_notify();
         server.flush().unwrap();
     });
-    let connection = TlsConnection::open(&to).await.unwrap();
+    let connection = TlsConnection::open(&to, &LastTried::default()).await.unwrap();
     connection.write(b"frame").await.unwrap();
     connection.half_close().unwrap();
     tell.send(()).unwrap();
@@ -163,7 +163,7 @@ async fn a_frame_that_was_cut_off_ends_in_a_reset_and_a_whole_one_in_tls_own_end
             changes.recv().unwrap();
             server.read_to_end(&mut Vec::new())
         });
-        let connection = TlsConnection::open(&to).await.unwrap();
+        let connection = TlsConnection::open(&to, &LastTried::default()).await.unwrap();
         let frame = vec![b'1'; if whole { 10 } else { 64 << 20 }];
         let written = timeout(Duration::from_millis(200), connection.write(&frame)).await;
         assert_eq!(written.is_ok(), whole);
@@ -185,7 +185,7 @@ async fn no_record_ends_within_a_line() {
         server.read_to_end(&mut read).unwrap_err();
         read
     });
-    let connection = TlsConnection::open(&to).await.unwrap();
+    let connection = TlsConnection::open(&to, &LastTried::default()).await.unwrap();
     let lines: String = (0..1_000_000).map(|n| format!("some.points.gauge-{n} 1 60\n")).collect();
     assert!(timeout(Duration::from_millis(500), connection.write(lines.as_bytes())).await.is_err());
     drop(connection);
@@ -199,7 +199,7 @@ async fn no_record_ends_within_a_line() {
 async fn a_large_frame_arrives_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let (to, served) = server(&folder, true, |server| read_all(server, true));
-    let connection = TlsConnection::open(&to).await.unwrap();
+    let connection = TlsConnection::open(&to, &LastTried::default()).await.unwrap();
     let frame: Vec<u8> = (0..4_000_000_u32).map(|n| n.to_le_bytes()[n as usize % 4]).collect();
     connection.write(&frame).await.unwrap();
     connection.half_close().unwrap();
@@ -224,7 +224,8 @@ async fn a_port_that_answers_no_hello_is_said_to_be_a_plain_one() {
             }
             stream
         });
-        let error = TlsConnection::open(&to).await.err().unwrap().to_string();
+        let error =
+            TlsConnection::open(&to, &LastTried::default()).await.err().unwrap().to_string();
         assert!(error.ends_with("is it a plain port?"), "{error}");
         drop(accepted.join());
     }

@@ -107,3 +107,22 @@ async fn a_port_that_closes_every_connection_is_said_once_with_what_it_may_be() 
     assert!(said.len() == 1 && said[0].contains("perhaps the port speaks TLS"), "{said:?}");
     sender.stop();
 }
+
+/// "New ticks are sent" was said by time too, where nothing is sent.
+#[tokio::test(start_paused = true)]
+async fn what_waits_in_doubt_is_said_by_the_order() {
+    for (by_time, words) in
+        [(false, "New ticks are sent, older ones wait"), (true, "All ticks wait")]
+    {
+        let (written, _guard) = log();
+        let _receiver = world::begin(&[ReceiverKind::default()]);
+        let queue = queue(WINDOW);
+        let sender = start_as(&queue, by_time);
+        push_each(&queue, 1..=10, seconds(10)).await;
+        world::set(0, ReceiverState::Hangs);
+        push_each(&queue, 11..=30, seconds(10)).await;
+        let doubts = lines(&written, "does it hang, or is its cache full?");
+        assert!(doubts.len() == 1 && doubts[0].contains(words), "{by_time}: {doubts:?}");
+        sender.stop();
+    }
+}

@@ -13,7 +13,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::connection::Stream;
+use crate::acks::Acks;
+use crate::connection::{LastTried, Stream};
 use crate::connection_error::ConnectionError;
 use crate::destination::Timeouts;
 use crate::sender::Destination;
@@ -512,7 +513,7 @@ impl SimulatedStream {
 }
 
 impl Stream for SimulatedStream {
-    async fn open(to: &Destination) -> Result<Self, ConnectionError> {
+    async fn open(to: &Destination, _: &LastTried) -> Result<Self, ConnectionError> {
         if world(|world| world.nameless) {
             return Err(ConnectionError::Lookup(
                 "carbon".into(),
@@ -589,6 +590,12 @@ impl Stream for SimulatedStream {
     fn unacked(&self) -> Result<u64, ConnectionError> {
         Ok(0)
     }
+
+    fn acks(&self) -> Result<Acks, ConnectionError> {
+        Ok(Acks::default())
+    }
+
+    fn reset_at_end(&self) {}
 }
 
 impl Drop for SimulatedStream {

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use carbon::{Batch, Connection, ConnectionError, Destination, MetricNames, Stream};
+use carbon::{Batch, Connection, ConnectionError, Destination, LastTried, MetricNames, Stream};
 use rustix::fs::{OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use size::Size;
@@ -61,7 +61,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
     };
     let unusual = to.protocol.unusual_port(to.address.port);
     let unusual = unusual.map(|doubt| format!("Change the port or `protocol`: {doubt}."));
-    let advice = match (&error, error.advice()) {
+    let advice = match (&error, error.advice(to.protocol)) {
         (ConnectionError::Tls(_) | ConnectionError::NoHandshake(_), _) => {
             "`openssl s_client -connect HOST:PORT` shows whether the port speaks TLS, and its \
                 certificates."
@@ -142,7 +142,7 @@ async fn passes<C: Stream>(
     canary: Option<&Batch>,
     connected: impl FnOnce(&C),
 ) -> Result<(), ConnectionError> {
-    let connection = C::open(to).await?;
+    let connection = C::open(to, &LastTried::default()).await?;
     connected(&connection);
     let patience = to.timeouts.connect;
     let sent = timeout(patience + REFUSAL, send(connection, to, canary)).await;
