@@ -115,9 +115,41 @@ fn print(text: &str) -> Result<()> {
     print_raw("", text)
 }
 
-/// A line with its mark, in its colour on a terminal.
+/// A line with its mark; on a terminal in its colour, and broken between words.
 fn print_marked(mark: Mark, line: &str) -> Result<()> {
+    let line = match terminal_width() {
+        Some(width) => folded(line, width.saturating_sub(2)),
+        None => line.to_owned(),
+    };
     print_raw(&mark.painted(), &format!(" {line}\n"))
+}
+
+/// The columns of the terminal that is stdout.
+fn terminal_width() -> Option<usize> {
+    let stdout = std::io::stdout();
+    let size = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(stdout).ok())??;
+    Some(usize::from(size.ws_col)).filter(|&width| width >= 40)
+}
+
+/// Lines of at most this width where words allow it; what goes on is indented.
+fn folded(text: &str, width: usize) -> String {
+    let mut folded = String::new();
+    for (number, line) in text.lines().enumerate() {
+        let mut column: usize = 0;
+        for (place, word) in line.split(' ').enumerate() {
+            let needed = word.chars().count().saturating_add(usize::from(place > 0));
+            let (before, begin) = match (place, column.saturating_add(needed) > width) {
+                (0, _) if number > 0 => ("\n", 0),
+                (0, _) => ("", 0),
+                (_, true) if !word.is_empty() => ("\n    ", 4),
+                _ => (" ", column),
+            };
+            folded.push_str(before);
+            folded.push_str(word);
+            column = begin.saturating_add(needed);
+        }
+    }
+    folded
 }
 
 /// On one line.
@@ -214,6 +246,21 @@ mod tests {
     mod any_recording;
 
     use super::*;
+
+    /// A terminal broke `status` within its words: "202" and "6-11-29".
+    #[test]
+    fn long_lines_are_broken_between_words_and_keep_their_spaces() {
+        let line = "daemon   version 0.1.0, process 17, since 2026-11-29\n  advice";
+        assert_eq!(
+            folded(line, 34),
+            "daemon   version 0.1.0, process\n    17, since 2026-11-29\n  advice"
+        );
+        assert_eq!(folded(line, 80), line);
+        assert_eq!(
+            folded("a-word-that-is-longer than that", 10),
+            "a-word-that-is-longer\n    than\n    that"
+        );
+    }
 
     /// A recording may say any moment.
     #[test]

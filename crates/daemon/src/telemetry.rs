@@ -3,6 +3,7 @@
 
 mod writer;
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::IsTerminal;
 use std::os::linux::fs::MetadataExt;
@@ -99,7 +100,11 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -
 
 /// Whether `stream` is a terminal, and NO_COLOR is not set.
 pub(crate) fn has_colours(stream: &impl IsTerminal) -> bool {
-    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    let is_set =
+        |name, is: fn(&OsStr) -> bool| std::env::var_os(name).is_some_and(|text| is(&text));
+    stream.is_terminal()
+        && !is_set("NO_COLOR", |value| !value.is_empty())
+        && !is_set("TERM", |kind| kind == "dumb")
 }
 
 /// With the priority that journald reads at the start of each line (sd-daemon(3)).

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use sandbox::proc::Signal;
 use sandbox::{Stage, now, wait};
 
 use super::side_by_side;
@@ -35,6 +36,7 @@ fn a_hang_is_told_from_a_loss_and_from_a_proof() {
             let mut stage = hung("resend_window = \"4s\"\nmax_age = \"8s\"\n", 20)?;
             counted_to_the_point(&mut stage)
         }),
+        ("two SIGTERMs at once, hung: one wish; a third one later is another", two_signals),
         ("no window, hung, then killed: nothing twice, counted to the point", || {
             // As an aggregator needs it: a point that was written once is never written again.
             let mut stage = hung("resend_window = \"0s\"\n", 6)?;
@@ -107,6 +109,26 @@ fn hung_then_continued() -> Result<String> {
     let warned = news.iter().filter(|line| line.starts_with("WARN")).count();
     ensure!(news.len() == 2 && warned == 1, "not one WARN and one line: {news:?}");
     Ok(format!("{}, said: {news:?}", stage.clean()?))
+}
+
+/// timeout(1) signals the process, and then its group: the second signal ended the drain.
+fn two_signals() -> Result<String> {
+    const CUT_SHORT: &str = "second signal: ending";
+    let mut stage = running(Size::Small, WINDOW)?;
+    let frozen = now();
+    stage.carbon.process.freeze()?;
+    stage.tick()?;
+    stage.daemon.signal(Signal::TERM)?;
+    stage.daemon.signal(Signal::TERM)?;
+    wait::pause(Duration::from_millis(1500));
+    stage.collected.look()?;
+    ensure!(!stage.collected.said(frozen, CUT_SHORT), "the drain was cut short at once");
+    stage.daemon.signal(Signal::TERM)?;
+    stage.said(frozen, CUT_SHORT)?;
+    stage.daemon.wait(Duration::from_secs(5))?;
+    stage.carbon.process.thaw()?;
+    stage.daemon.spawn()?;
+    stage.clean()
 }
 
 /// Points for a program that never read them are due at each start.

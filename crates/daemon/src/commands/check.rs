@@ -23,11 +23,13 @@ use std::io;
 #[cfg(feature = "tls")]
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use carbon::{Batch, Destination};
+use carbon::{Batch, Destination, in_words};
 use reader_process::open_regular_file;
 use serde::Serialize;
+use slurm_points::derive::whole_seconds;
 use slurm_snapshot::Reading;
 
 use super::{Mark, block_on, load, number, print, print_json, print_marked, slot, start_quiet_log};
@@ -37,6 +39,9 @@ use crate::host::host;
 use crate::printable::printable;
 use crate::trust::{Disbelief, check_found_file};
 use crate::{clock, self_metrics};
+
+/// The clocks of two hosts may differ by so many seconds, and a reply may take some of them.
+const CLOCKS_DIFFER: u64 = 15;
 
 pub(super) fn check(
     options: &Options,
@@ -98,6 +103,7 @@ async fn everything(
         Some(endpoint) => rest::check(&config, endpoint, report).await,
         None => slurm::check(&config, report).await,
     };
+    report.add_all(reading.as_ref().and_then(clock_line));
     let finished = accounting::check(&config, reading.as_ref(), report).await;
     report.add(delivery::queue(&config));
     #[cfg(feature = "tls")]
@@ -123,6 +129,20 @@ async fn everything(
     }
     delivery::check(&config, canary(&config, reading.as_ref()).as_ref(), report).await;
     Ok(())
+}
+
+/// A line about a clock of this host that is not slurmctld's: ticks have this host's time.
+fn clock_line(reading: &Reading) -> Option<CheckLine> {
+    let theirs = reading.statistics.as_ref()?.req_time;
+    let ahead = whole_seconds(reading.time).saturating_sub(theirs);
+    (ahead.unsigned_abs() > CLOCKS_DIFFER).then(|| {
+        let by = in_words(Duration::from_secs(ahead.unsigned_abs()));
+        let side = if ahead > 0 { "ahead of" } else { "behind" };
+        CheckLine::wrong(
+            format!("clock: this host's is {by} {side} slurmctld's; ticks have this host's time"),
+            "Set both from the same source: `timedatectl` and `chronyc tracking` show what each has.",
+        )
+    })
 }
 
 /// The text of a file of somebody else.
@@ -301,7 +321,26 @@ mod tests {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt as _;
 
+    use slurm_snapshot::Statistics;
+
     use super::*;
+
+    /// "No problem found", with a clock that was an hour ahead.
+    #[test]
+    fn a_clock_that_is_not_slurmctlds_is_said() {
+        let line = |ahead: i64| {
+            let statistics = Some(Statistics { req_time: 100_000, ..Statistics::default() });
+            let time = 100_000.0 + f64::from(i32::try_from(ahead).unwrap());
+            clock_line(&Reading { time, statistics, ..Reading::default() })
+        };
+        assert!(line(15).is_none() && line(-15).is_none());
+        for (ahead, words) in
+            [(3600, "1 h 0 min ahead of slurmctld's"), (-3600, "1 h 0 min behind slurmctld's")]
+        {
+            let line = line(ahead).unwrap();
+            assert!(line.mark == Mark::Wrong && line.text.contains(words), "{}", line.text);
+        }
+    }
 
     #[test]
     fn files_with_which_others_could_become_the_daemon_are_said() {

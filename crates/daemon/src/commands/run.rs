@@ -13,6 +13,8 @@ mod reload;
 mod remembering;
 mod status;
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result};
 use carbon::{Batch, Destination, Queue, Sender};
 use slurm_points::collectors::TickOutcome;
@@ -76,6 +78,9 @@ async fn handle_events(config: Config, options: Options, logging: Logging) -> Re
     }
 }
 
+/// Signals within this time are one wish: timeout(1) signals the process, and its whole group.
+const SAME_WISH: Duration = Duration::from_secs(1);
+
 struct Signals {
     hangup: Signal,
     terminate: Signal,
@@ -91,6 +96,17 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         })
+    }
+
+    /// A second signal that was not sent with the first one.
+    async fn stop_again(&mut self) {
+        let begin = Instant::now();
+        loop {
+            self.stop().await;
+            if begin.elapsed() >= SAME_WISH {
+                return;
+            }
+        }
     }
 
     async fn stop(&mut self) {
@@ -306,7 +322,7 @@ impl Daemon {
         };
         let is_cut_short = tokio::select! {
             () = all => false,
-            () = signals.stop() => true,
+            () = signals.stop_again() => true,
             never = self.notify.insisting() => match never {},
         };
         if is_cut_short {

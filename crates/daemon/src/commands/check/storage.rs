@@ -112,6 +112,15 @@ fn with_file(config: &Config) -> String {
     other.map_or_else(String::new, |file| format!(" --config {}", file.display()))
 }
 
+/// What writes the rules where Carbon reads them, which is one remedy for all of its files.
+fn write_here(config: &Config, place: &CarbonConf) -> Option<String> {
+    let folder = place.schemas.parent().filter(|_| place.is_carbons)?;
+    let (with, folder) = (with_file(config), folder.display());
+    Some(format!(
+        "Run `sudo slurm-graphite carbon-rules{with} --write {folder} --max-creates 1000`"
+    ))
+}
+
 /// Every figure that may be sent. `None` without the cluster's name.
 fn figures(config: &Config, cluster: Option<&str>) -> Option<Vec<Figure>> {
     let host = host();
@@ -156,7 +165,7 @@ fn schemas(
         RuleError::Pattern(..) => CheckLine::unknown(format!("{title}: {error}")),
         RuleError::Retentions(..) => wrong(&error, "Correct it: Carbon does not start with it."),
     })?;
-    let Judgement { fitting, misfits } = judge(config, &rules, figures);
+    let Judgement { fitting, misfits } = judge(config, place, &rules, figures);
     let block = carbon_rules::schemas(config);
     let mut lines: Vec<CheckLine> =
         misfits.iter().map(|(text, advice)| wrong(text, advice)).collect();
@@ -189,7 +198,12 @@ struct Judgement {
     misfits: Vec<(String, String)>,
 }
 
-fn judge(config: &Config, rules: &[Rule<(u64, u64)>], figures: &[Figure]) -> Judgement {
+fn judge(
+    config: &Config,
+    place: &CarbonConf,
+    rules: &[Rule<(u64, u64)>],
+    figures: &[Figure],
+) -> Judgement {
     let mut matched = BTreeMap::<_, Vec<&str>>::new();
     for Figure { path, every, .. } in figures {
         let first = rules.iter().position(|rule| rule.matches(path));
@@ -198,7 +212,7 @@ fn judge(config: &Config, rules: &[Rule<(u64, u64)>], figures: &[Figure]) -> Jud
     let mut judged = Judgement::default();
     for ((first, every), paths) in &matched {
         let Some(rule) = first.and_then(|first| rules.get(first)) else { continue };
-        let Some((what, advice)) = misfit(config, rule, *every) else {
+        let Some((what, advice)) = misfit(config, place, rule, *every) else {
             judged.fitting.entry(*every).or_default().push(rule.title.clone());
             continue;
         };
@@ -214,13 +228,21 @@ fn judge(config: &Config, rules: &[Rule<(u64, u64)>], figures: &[Figure]) -> Jud
 }
 
 /// What does not fit about a rule, and what to do.
-fn misfit(config: &Config, rule: &Rule<(u64, u64)>, every: u32) -> Option<(String, String)> {
+fn misfit(
+    config: &Config,
+    place: &CarbonConf,
+    rule: &Rule<(u64, u64)>,
+    every: u32,
+) -> Option<(String, String)> {
     let (step, kept) = rule.says;
     let interval = u64::from(every);
+    let rules = write_here(config, place).unwrap_or_else(|| {
+        let with = with_file(config);
+        format!("Put the rules that `slurm-graphite carbon-rules{with}` prints above it")
+    });
     let above = format!(
-        "Put the rules that `slurm-graphite carbon-rules{}` prints above it before the first \
-         start; whisper files that exist already keep their archives until whisper-auto-resize.",
-        with_file(config)
+        "{rules} before the first start; whisper files that exist already keep their archives \
+         until whisper-auto-resize."
     );
     let (key, needed) = longest(config);
     if step > interval {
@@ -261,7 +283,19 @@ fn aggregation(
         Err(error) if place.is_carbons && error.kind() == std::io::ErrorKind::NotFound => {
             String::new()
         }
-        text => text.map_err(|error| unknown(&error))?,
+        text => text.map_err(|error| {
+            CheckLine::costs(
+                format!(
+                    "{title}: {error}; without its rules Carbon averages counters and maxima, and \
+                     drops sparse points when it rolls up"
+                ),
+                format!(
+                    "Copy that file too, or put there what `slurm-graphite carbon-rules{} --file \
+                     aggregation` prints.",
+                    with_file(config)
+                ),
+            )
+        })?,
     };
     let rules = rules::aggregations(&text).map_err(|error| unknown(&error))?;
     let misfit = |figure: &Figure| {
@@ -278,8 +312,14 @@ fn aggregation(
                 misfits.len(),
                 figures.len()
             ),
-            "Put the rules that `slurm-graphite carbon-rules --file aggregation` prints above all \
-             other rules: averaging a counter or a maximum gives meaningless values.",
+            format!(
+                "{}: averaging a counter or a maximum gives meaningless values.",
+                write_here(config, place).unwrap_or_else(|| {
+                    "Put the rules that `slurm-graphite carbon-rules --file aggregation` prints \
+                     above all other rules"
+                        .to_owned()
+                })
+            ),
         ),
     };
     let outdated = outdated(config, &title, &path, &text, &carbon_rules::aggregation());
@@ -343,6 +383,33 @@ mod tests {
 
     use super::*;
 
+    fn elsewhere() -> CarbonConf {
+        CarbonConf { schemas: "/copy/storage-schemas.conf".into(), is_carbons: false }
+    }
+
+    /// Two files were wrong, and each had a remedy of its own.
+    #[test]
+    fn where_carbon_is_on_this_host_one_command_mends_both_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let schemas = folder.path().join(SCHEMAS);
+        std::fs::write(&schemas, "").unwrap();
+        let command = format!(
+            "`sudo slurm-graphite carbon-rules --write {} --max-creates 1000`",
+            folder.path().display()
+        );
+        for is_carbons in [true, false] {
+            let place = CarbonConf { schemas: schemas.clone(), is_carbons };
+            let lines = lines(&Config::default(), None, None, &place);
+            let advised = lines.iter().filter(|line| {
+                line.advice.as_ref().is_some_and(|advice| advice.contains(&command))
+            });
+            assert_eq!(advised.count(), if is_carbons { 2 } else { 0 });
+            // A copy without the second file: what that costs is said.
+            let averages = lines.iter().any(|line| line.text.contains("averages counters"));
+            assert_eq!(averages, !is_carbons);
+        }
+    }
+
     #[test]
     fn the_shipped_rules_fit_the_defaults_and_every_path_is_known_to_them() {
         let config = Config::default();
@@ -353,7 +420,10 @@ mod tests {
                 .unwrap();
         for Figure { path, .. } in &figures {
             let rule = rules::first(&rules, path).unwrap();
-            assert!(rule.title != "no rule" && misfit(&config, rule, 30).is_none(), "{path}");
+            assert!(
+                rule.title != "no rule" && misfit(&config, &elsewhere(), rule, 30).is_none(),
+                "{path}"
+            );
         }
     }
 
@@ -416,8 +486,12 @@ mod tests {
     fn our_own_rules_are_right_for_every_survey() {
         for config in surveying() {
             let text = carbon_rules::schemas(&config).text;
-            let Judgement { misfits, .. } =
-                judge(&config, &rules::schemas(&text).unwrap(), &figures(&config, None).unwrap());
+            let Judgement { misfits, .. } = judge(
+                &config,
+                &elsewhere(),
+                &rules::schemas(&text).unwrap(),
+                &figures(&config, None).unwrap(),
+            );
             assert!(misfits.is_empty(), "{misfits:?}: {text}");
         }
     }
@@ -441,7 +515,7 @@ mod tests {
             let (_, own) = text.rsplit_once("[slurm_graphite:").unwrap();
             let rules = rules::schemas(&format!("[slurm_graphite:{own}")).unwrap();
             let Judgement { fitting, misfits } =
-                judge(&config, &rules, &figures(&config, None).unwrap());
+                judge(&config, &elsewhere(), &rules, &figures(&config, None).unwrap());
             assert!(fitting.contains_key(&config.interval), "{own}");
             let differs = config.interval != 120;
             assert_eq!(
@@ -459,7 +533,8 @@ mod tests {
             let text = format!("[a]\npattern = .*\nretentions = {retentions}\n");
             rules::schemas(&text).unwrap().remove(0)
         };
-        let misfit_of = |config: &Config, rule: &Rule<(u64, u64)>| misfit(config, rule, 30);
+        let misfit_of =
+            |config: &Config, rule: &Rule<(u64, u64)>| misfit(config, &elsewhere(), rule, 30);
         assert!(misfit_of(&config, &says("30s:1d")).is_none());
         assert!(
             misfit_of(&config, &says("30s:6h"))
