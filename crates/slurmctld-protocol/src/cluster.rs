@@ -1,11 +1,14 @@
-//! The controllers of a cluster, asked in slurm.conf's order until one answers.
+//! The controllers of a cluster, asked until one answers: the one that did last, then in
+//! slurm.conf's order.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::exchange::{CONF, Exchange, NAME, Reply, Share};
+use tracing::warn;
+
+use crate::exchange::{Exchange, Reply, Share};
 use crate::hosts::Hosts;
 use crate::known_numbers::KnownNumbers;
 use crate::listener::Kernel;
@@ -26,6 +29,10 @@ const QUICK: Duration = Duration::from_secs(3);
 /// logs each request.
 const WAITING: Duration = Duration::from_secs(60);
 
+/// How often the first of slurm.conf is asked while another answers: a frozen one would make every
+/// tick late.
+const FIRST_AGAIN: Duration = Duration::from_secs(60);
+
 /// The cluster that slurm.conf describes.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
@@ -40,6 +47,12 @@ pub(crate) struct Cluster {
     turns: u16,
     /// When a controller last said that it waits.
     waiting: HashMap<String, Instant>,
+    /// Who answered last.
+    answers: Option<String>,
+    /// When the first of slurm.conf was asked last.
+    first_at: Option<Instant>,
+    /// What the log has about slurm.conf.
+    note: Option<String>,
 }
 
 impl Cluster {
@@ -66,24 +79,34 @@ impl Cluster {
         timeout: Duration,
     ) -> Result<Reply, NativeProblem> {
         let end = Share::new(timeout);
-        let conf = self.read_conf(named, end.step(CONF)).await?;
         self.numbers.read_file().await;
+        let conf = self.read_conf(named, end.step()).await?;
         let mut problems: Vec<(String, NativeProblem)> = Vec::new();
-        let mut others = u32::try_from(conf.controllers.len()).unwrap_or(u32::MAX);
-        for controller in &conf.controllers {
+        let order = self.order(&conf.controllers);
+        for (index, controller) in order.iter().enumerate() {
             let refuses =
                 problems.iter().any(|(_, problem)| matches!(problem.cause, Cause::Refused(_)));
             let waits =
                 self.waiting.get(&controller.name).is_some_and(|since| since.elapsed() < WAITING);
-            let share = Share::new(end.left().checked_div(others.max(1)).unwrap_or_default());
-            others = others.saturating_sub(1);
             if refuses && waits {
                 continue;
+            }
+            let others = order.len().saturating_sub(index).saturating_sub(1);
+            let is_first = conf.controllers.first() == Some(controller);
+            // The one behind it is known to answer.
+            let next = order.get(index.saturating_add(1)).map(|next| &next.name);
+            let is_trial = is_first && next.is_some() && next == self.answers.as_ref();
+            let share = if is_trial { end.trial(others) } else { end.next(others) };
+            if is_first {
+                self.first_at = Some(Instant::now());
             }
             let asked = self.ask(&conf, controller, rpc, share).await;
             self.numbers.write();
             match asked {
-                Ok(found) => return Ok(found),
+                Ok(found) => {
+                    self.answers = Some(controller.name.clone());
+                    return Ok(found);
+                }
                 Err(problem) => {
                     let cause = problem.cause;
                     if cause == Cause::Standby {
@@ -102,6 +125,20 @@ impl Cluster {
         Err(told(&problems))
     }
 
+    /// The controllers in the order in which they are asked.
+    fn order<'a>(&self, controllers: &'a [Controller]) -> Vec<&'a Controller> {
+        let mut order: Vec<_> = controllers.iter().collect();
+        let answers = order.iter().position(|one| Some(&one.name) == self.answers.as_ref());
+        if let Some(part) = answers.and_then(|last| order.get_mut(..=last)) {
+            part.rotate_right(1);
+        }
+        let is_due = self.first_at.is_none_or(|at| at.elapsed() >= FIRST_AGAIN);
+        if let (true, Some(part)) = (is_due, order.get_mut(..2)) {
+            part.sort_by_key(|one| controllers.first() != Some(*one));
+        }
+        order
+    }
+
     /// slurm.conf, read again after a failure, or if another was named.
     async fn read_conf(
         &mut self,
@@ -116,11 +153,19 @@ impl Cluster {
         let (named, owner) =
             (named.map(Path::to_owned), format!("the text of slurm.conf {named:?}"));
         let patience = deadline.saturating_duration_since(Instant::now());
-        let path = named.clone();
-        let read =
-            move || slurm_conf::find(path.as_deref()).and_then(|path| slurm_conf::read_conf(&path));
+        let (path, number) = (named.clone(), self.numbers.highest());
+        let read = move || {
+            let path = slurm_conf::find(path.as_deref())?;
+            slurm_conf::read_conf(&path, number)
+        };
         let late = |error| NativeProblem::new(Cause::Conf, format!("reading slurm.conf: {error}"));
         let conf = waiting_threads::ask(&owner, "", patience, read).await.map_err(late)??;
+        if conf.note != self.note {
+            self.note.clone_from(&conf.note);
+            if let Some(note) = &self.note {
+                warn!("{note}");
+            }
+        }
         Ok(Arc::clone(&self.conf.insert((named, Arc::new(conf))).1))
     }
 
@@ -132,9 +177,9 @@ impl Cluster {
         rpc: bool,
         share: Share,
     ) -> Result<Reply, NativeProblem> {
-        let slurm_user = self.hosts.user(&conf.user, share.step(NAME)).await;
+        let slurm_user = self.hosts.user(&conf.user, share.step()).await;
         let addresses =
-            self.hosts.addresses(&controller.address, conf.ipv4, conf.ipv6, share.step(NAME)).await;
+            self.hosts.addresses(&controller.address, conf.ipv4, conf.ipv6, share.step()).await;
         let (first, last) = conf.ports;
         self.turns = self.turns.checked_add(1).unwrap_or(0);
         let width = last.saturating_sub(first).saturating_add(1).max(1);
@@ -211,4 +256,32 @@ fn refused(wait: i64) -> NativeProblem {
 fn now() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_answered_last_is_asked_first_and_the_first_of_slurm_conf_again_once_a_minute() {
+        let controllers = ["a", "b", "c"]
+            .map(|name| Controller { name: name.to_owned(), address: name.to_owned() });
+        let long_ago = Instant::now().checked_sub(FIRST_AGAIN).unwrap();
+        for (answers, first_at, expected) in [
+            (None, None, "abc"),
+            (Some("a"), Some(Instant::now()), "abc"),
+            (Some("b"), Some(Instant::now()), "bac"),
+            (Some("c"), Some(Instant::now()), "cab"),
+            (Some("c"), Some(long_ago), "acb"),
+            (Some("b"), Some(long_ago), "abc"),
+            (Some("gone"), Some(Instant::now()), "abc"),
+        ] {
+            let answers = answers.map(str::to_owned);
+            let cluster = Cluster { answers: answers.clone(), first_at, ..Cluster::default() };
+            let order: String =
+                cluster.order(&controllers).iter().map(|one| one.name.as_str()).collect();
+            assert_eq!(order, expected, "{answers:?}");
+            assert_eq!(cluster.order(&controllers[..1]).len(), 1);
+        }
+    }
 }

@@ -1,18 +1,29 @@
 //! The lines of slurm.conf and of what it includes, as Slurm's parse_config.c reads them: comments,
 //! continued lines, escapes.
 //!
-//! Only regular files, of limited size, number and depth.
+//! Only regular files, of limited size, number and depth, all beyond what Slurm is used with.
+//!
+//! A relative `Include` is beside the file that has it up to 22.05, and beside slurm.conf from 23.02
+//! on; a pattern is passed over from 23.11 on.
 
+use std::fs;
 use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use reader_process::open_regular_file;
 
-/// Bytes of one file.
-const MOST: u64 = 1 << 20;
+/// Bytes of all files.
+const MOST: u64 = 64 << 20;
 
 /// All files, also those inside each other.
-const FILES: usize = 64;
+const FILES: usize = 10_000;
+
+/// Files inside each other.
+const DEPTH: usize = 32;
+
+/// The first number whose Slurm looks beside slurm.conf.
+const BESIDE_CONF: u16 = 39;
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -23,34 +34,56 @@ pub(crate) struct ConfError {
 }
 
 /// Files that were read so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ConfFiles {
+    /// That of slurm.conf.
+    folder: PathBuf,
+    /// That of this host's Slurm, as far as it is known.
+    number: Option<u16>,
     files: usize,
+    left: u64,
     /// The lower-case ClusterName, for `%c`.
     cluster: Option<String>,
+    /// What a person should know: which of two files was read.
+    pub(crate) note: Option<String>,
 }
 
 impl ConfFiles {
+    /// Those of this slurm.conf, read as the Slurm of this number does.
+    pub(crate) fn new(conf: &Path, number: Option<u16>) -> Self {
+        let folder = conf.parent().unwrap_or(Path::new("/")).to_owned();
+        Self { folder, number, files: 0, left: MOST, cluster: None, note: None }
+    }
+
     /// Calls `each` with the keys and values of this file and those that it includes, in order.
     pub(crate) fn read_lines(
         &mut self,
         path: &Path,
         each: &mut dyn FnMut(&str, &str),
     ) -> Result<(), ConfError> {
+        self.read_nested_lines(path, 0, each)
+    }
+
+    fn read_nested_lines(
+        &mut self,
+        path: &Path,
+        depth: usize,
+        each: &mut dyn FnMut(&str, &str),
+    ) -> Result<(), ConfError> {
         let wrong = |what: String| ConfError { path: path.to_owned(), what };
         self.files = self.files.saturating_add(1);
-        if self.files > FILES {
+        if self.files > FILES || depth > DEPTH {
             return Err(wrong("too many files include each other".to_owned()));
         }
-        let text = contents(path).map_err(|error| wrong(error.to_string()))?;
+        let text = self.contents(path).map_err(|error| wrong(error.to_string()))?;
         for line in lines(&text) {
             if let Some(name) = included(&line) {
                 let name = self.expanded(name).ok_or_else(|| {
                     wrong(format!("Include {name}: ClusterName must be set before %c is used"))
                 })?;
-                // An absolute name replaces the folder.
-                let inner = path.parent().unwrap_or(Path::new("/")).join(name);
-                self.read_lines(&inner, each)?;
+                if let Some(inner) = self.included_path(path, &name) {
+                    self.read_nested_lines(&inner, depth.saturating_add(1), each)?;
+                }
                 continue;
             }
             // Keys after the first one belong to nodes and partitions.
@@ -63,22 +96,66 @@ impl ConfFiles {
         Ok(())
     }
 
+    /// Where the file of this name is, which the file `outer` includes; `None`: it is a pattern, and
+    /// no file.
+    fn included_path(&mut self, outer: &Path, name: &str) -> Option<PathBuf> {
+        // An absolute name replaces the folder.
+        let beside_conf = self.folder.join(name);
+        let beside = outer.parent().unwrap_or(Path::new("/")).join(name);
+        let is_old = self.number.is_some_and(|number| number < BESIDE_CONF);
+        let (first, second) = if is_old { (beside, beside_conf) } else { (beside_conf, beside) };
+        if first.exists() {
+            if first != second && second.exists() && is_other(&first, &second) {
+                self.note = Some(format!(
+                    "Include {name} is {}, and not {}, because Slurm {}; both exist and differ",
+                    first.display(),
+                    second.display(),
+                    if is_old {
+                        "up to 22.05 looks beside the file that includes it"
+                    } else {
+                        "from 23.02 on looks beside slurm.conf"
+                    }
+                ));
+            }
+            return Some(first);
+        }
+        if second.exists() {
+            return Some(second);
+        }
+        (!name.contains(['*', '?', '['])).then_some(first)
+    }
+
     fn expanded(&self, name: &str) -> Option<String> {
         if !name.contains("%c") {
             return Some(name.to_owned());
         }
         Some(name.replace("%c", self.cluster.as_deref()?))
     }
+
+    fn contents(&mut self, path: &Path) -> io::Result<String> {
+        let (file, metadata) = open_regular_file(path)?;
+        let left = self.left.checked_sub(metadata.len());
+        self.left = left.ok_or_else(|| io::Error::other("all files are longer than 64 MiB"))?;
+        let mut bytes = Vec::new();
+        file.take(metadata.len()).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    }
 }
 
-fn contents(path: &Path) -> io::Result<String> {
-    let (file, metadata) = open_regular_file(path)?;
-    if metadata.len() > MOST {
-        return Err(io::Error::other("longer than 1 MiB"));
-    }
-    let mut bytes = Vec::new();
-    file.take(MOST).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+/// Whether two files differ.
+fn is_other(one: &Path, two: &Path) -> bool {
+    let same =
+        |one: &fs::Metadata, two: &fs::Metadata| (one.dev(), one.ino()) == (two.dev(), two.ino());
+    let known = fs::metadata(one).ok().zip(fs::metadata(two).ok());
+    let Some((first, second)) = known else { return false };
+    let bytes = |path: &Path| {
+        open_regular_file(path).ok().and_then(|(file, _)| {
+            let mut bytes = Vec::new();
+            file.take(MOST).read_to_end(&mut bytes).ok().map(|_| bytes)
+        })
+    };
+    !same(&first, &second) && (first.len() != second.len() || bytes(one) != bytes(two))
 }
 
 /// Whole lines: without comments, put together where a backslash continues them, without escapes.
@@ -141,13 +218,11 @@ fn pair(line: &str) -> Option<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     fn pairs(path: &Path) -> Result<Vec<(String, String)>, ConfError> {
         let mut found = Vec::new();
-        ConfFiles::default()
+        ConfFiles::new(path, None)
             .read_lines(path, &mut |key, value| found.push((key.to_owned(), value.to_owned())))?;
         Ok(found)
     }
@@ -174,17 +249,61 @@ mod tests {
     }
 
     #[test]
-    fn included_files_are_relative_to_their_own_folder_and_know_the_cluster() {
+    fn included_files_are_found_where_the_release_looks_or_else_where_they_are() {
         let folder = tempfile::tempdir().unwrap();
         let conf = folder.path().join("slurm.conf");
         let inner = folder.path().join("inner");
         fs::create_dir(&inner).unwrap();
         fs::write(&conf, "ClusterName=Big\nINCLUDE inner/%c.conf # why\nLast=1\nIncludes=no\n")
             .unwrap();
-        fs::write(inner.join("big.conf"), "A=1\ninclude  more\n").unwrap();
-        fs::write(inner.join("more"), "B=2\n").unwrap();
-        let keys: Vec<String> = pairs(&conf).unwrap().into_iter().map(|(key, _)| key).collect();
-        assert_eq!(keys, ["ClusterName", "A", "B", "Last", "Includes"]);
+        fs::write(inner.join("big.conf"), "A=1\ninclude  more\nInclude *.inc\n").unwrap();
+        let read = |number| {
+            let mut files = ConfFiles::new(&conf, number);
+            let mut keys = Vec::new();
+            files.read_lines(&conf, &mut |key, _| keys.push(key.to_owned())).map(|()| {
+                assert_eq!(keys[..2], ["ClusterName", "A"]);
+                assert_eq!(keys[3..], ["Last", "Includes"]);
+                (keys.swap_remove(2), files.note)
+            })
+        };
+        let [beside, beside_conf] = [inner.join("more"), folder.path().join("more")];
+        assert!(read(Some(38)).unwrap_err().to_string().contains("No such file"));
+        // In one place only.
+        fs::write(&beside, "B=2\n").unwrap();
+        for number in [None, Some(38), Some(45)] {
+            assert_eq!(read(number).unwrap(), ("B".to_owned(), None), "{number:?}");
+        }
+        fs::rename(&beside, &beside_conf).unwrap();
+        for number in [None, Some(38), Some(45)] {
+            assert_eq!(read(number).unwrap(), ("B".to_owned(), None), "{number:?}");
+        }
+        // In both, the same, and then another.
+        fs::copy(&beside_conf, &beside).unwrap();
+        assert_eq!(read(Some(45)).unwrap().1, None);
+        fs::write(&beside, "C=3\n").unwrap();
+        for (number, expected, path) in
+            [(None, "B", &beside_conf), (Some(38), "C", &beside), (Some(39), "B", &beside_conf)]
+        {
+            let (key, note) = read(number).unwrap();
+            assert_eq!(key, expected, "{number:?}");
+            let begin = format!("Include more is {}, and not ", path.display());
+            assert!(note.as_ref().unwrap().starts_with(&begin), "{note:?}");
+        }
+    }
+
+    /// 9,000 nodes with a line of 120 bytes each were longer than 1 MiB, and more than 63 files were
+    /// "too many".
+    #[test]
+    fn a_file_of_10_mib_and_200_includes_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let conf = folder.path().join("slurm.conf");
+        let mut text = "#".repeat(10 << 20);
+        for index in 0..200 {
+            fs::write(folder.path().join(index.to_string()), format!("A{index}=1\n")).unwrap();
+            text.push_str(&format!("\nInclude {index}"));
+        }
+        fs::write(&conf, text).unwrap();
+        assert_eq!(pairs(&conf).unwrap().len(), 200);
     }
 
     #[test]
@@ -208,7 +327,10 @@ mod tests {
             let error = pairs(&conf).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
-        fs::write(&conf, vec![b'#'; 2 << 20]).unwrap();
-        assert!(pairs(&conf).unwrap_err().to_string().contains("1 MiB"));
+        fs::write(&conf, "Include slurm.conf\nInclude slurm.conf\n").unwrap();
+        assert!(pairs(&conf).unwrap_err().to_string().contains("too many files"));
+        let long = fs::File::create(&conf).unwrap();
+        long.set_len(MOST + 1).unwrap();
+        assert!(pairs(&conf).unwrap_err().to_string().contains("64 MiB"));
     }
 }

@@ -19,14 +19,12 @@ use crate::slurm_conf::AuthType;
 use crate::statistics;
 use crate::timed::Timed;
 
-/// Seconds for each step, if there is time for [`ALL`] of them; otherwise less in proportion.
-const CREDENTIAL: u32 = 3;
-pub(crate) const CONF: u32 = 3;
-pub(crate) const NAME: u32 = 3;
-const CONNECT: u32 = 3;
-const REPLY: u32 = 10;
-const CHECK: u32 = 3;
-const ALL: u32 = 24;
+/// For each step but the reply, if there is time for [`STEPS`] of them.
+const STEP: Duration = Duration::from_secs(3);
+const STEPS: u32 = 6;
+
+/// What the reply leaves for the check of its credential.
+const CHECK: Duration = Duration::from_secs(1);
 
 /// The time for a request to one controller.
 #[derive(Clone, Copy, Debug)]
@@ -46,13 +44,34 @@ impl Share {
         self.end.saturating_duration_since(Instant::now())
     }
 
-    /// The deadline for a step of so many seconds that begins now.
-    pub(crate) fn step(&self, seconds: u32) -> Instant {
-        let proportion = self.whole.saturating_mul(seconds).checked_div(ALL).unwrap_or_default();
-        let step = proportion.min(Duration::from_secs(seconds.into()));
+    /// The deadline for a step that begins now.
+    pub(crate) fn step(&self) -> Instant {
+        let step = self.whole.checked_div(STEPS).unwrap_or_default().min(STEP);
         let now = Instant::now();
         now.checked_add(step).unwrap_or(now).min(self.end)
     }
+
+    /// The deadline for the reply: all that is left, but for its check.
+    fn reply(&self) -> Instant {
+        let check = self.whole.checked_div(10).unwrap_or_default().min(CHECK);
+        self.end.checked_sub(check).unwrap_or(self.end)
+    }
+
+    /// The part for the next controller: all that is left, but for so many others.
+    pub(crate) fn next(&self, others: usize) -> Self {
+        let (left, others) = (self.left(), u32::try_from(others).unwrap_or(u32::MAX));
+        Self::new(left.saturating_sub(reserve(left, others).saturating_mul(others)))
+    }
+
+    /// The part for a controller before another that is known to answer.
+    pub(crate) fn trial(&self, others: usize) -> Self {
+        Self::new(reserve(self.left(), u32::try_from(others).unwrap_or(u32::MAX)))
+    }
+}
+
+/// What each of so many others is left.
+fn reserve(left: Duration, others: u32) -> Duration {
+    left.checked_div(others.saturating_add(1)).unwrap_or_default().min(STEP)
 }
 
 /// Statistics.
@@ -90,19 +109,18 @@ impl Exchange<'_> {
         // First, because slurmctld would log a connection on which nothing comes.
         let begin = Instant::now();
         let auth = self.auth;
-        let deadline = share.step(CREDENTIAL);
+        let deadline = share.step();
         let made = auth.credential(self.socket, self.number, self.slurm_user, deadline).await;
         let (plugin, credential) = made?;
-        let slurmctld = connect(addresses, port, share.step(CONNECT)).await?;
-        check_listener(self.kernel, &slurmctld, self.slurm_user, share.step(CONNECT)).await?;
+        let slurmctld = connect(addresses, port, share.step()).await?;
+        check_listener(self.kernel, &slurmctld, self.slurm_user, share.step()).await?;
         let request = message::request(self.number, plugin, &credential);
-        let bytes = transfer(Timed::new(slurmctld, share.step(REPLY)), &request).await?;
+        let bytes = transfer(Timed::new(slurmctld, share.reply()), &request).await?;
         let elapsed = begin.elapsed();
         let not_a_reply =
             |_| NativeProblem::new(Cause::Reply, "what it sends is not a reply to the request");
         let message = Message::from_bytes(&bytes).map_err(not_a_reply)?;
-        let is_signed =
-            auth.check(self.socket, &message, self.slurm_user, share.step(CHECK)).await?;
+        let is_signed = auth.check(self.socket, &message, self.slurm_user, share.step()).await?;
         match message.content(self.number).map_err(not_a_reply)? {
             Content::Statistics(body) => {
                 let text = "its statistics are longer or shorter than they should be";
@@ -284,6 +302,36 @@ mod tests {
     use nix::unistd::getuid;
 
     use super::*;
+
+    /// A reply had 10 of 24 seconds of an equal share, whatever `timeout` was; plain subtraction
+    /// would leave it nothing at 3 s with a backup.
+    #[test]
+    fn a_reply_has_what_is_left_and_each_controller_a_part_also_of_a_short_timeout() {
+        for (timeout, controllers, expected) in [
+            (27.0, 1, 26.0),
+            (27.0, 2, 23.0),
+            (27.0, 3, 20.0),
+            (54.0, 3, 47.0),
+            (2.7, 1, 2.43),
+            (2.7, 2, 1.215),
+            (0.9, 3, 0.27),
+        ] {
+            let all = Share::new(Duration::from_secs_f64(timeout));
+            let of_reply = |share: Share| {
+                let reply = share.reply().saturating_duration_since(Instant::now());
+                let step = share.step().saturating_duration_since(Instant::now());
+                assert!(step > Duration::ZERO && step <= STEP && reply > step, "{timeout}");
+                reply.as_secs_f64()
+            };
+            let first = of_reply(all.next(controllers - 1));
+            assert!((first - expected).abs() < 0.05, "{timeout} of {controllers}: {first}");
+            if controllers > 1 {
+                // Before a backup that is known to answer, it is not waited for so long.
+                let trial = of_reply(all.trial(controllers - 1));
+                assert!(trial < 3.0 && trial <= first + 0.05, "{timeout}: {trial}");
+            }
+        }
+    }
 
     /// modprobe may hang, and then nobody of this host is trusted.
     #[tokio::test]

@@ -64,6 +64,11 @@ impl KnownNumbers {
         self.controllers.entry(controller.to_owned()).or_default()
     }
 
+    /// The highest that any accepted, as a guess at this host's release.
+    pub(crate) fn highest(&self) -> Option<u16> {
+        self.controllers.values().filter_map(|numbers| numbers.found.proved()).max()
+    }
+
     /// Writes the file if they have changed, without waiting for the disk. While an earlier one is
     /// written, a later call does it.
     pub(crate) fn write(&mut self) {

@@ -137,6 +137,10 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    pub(crate) const fn proved(&self) -> Option<u16> {
+        self.proved
+    }
+
     /// Whether this can have been written by this program.
     pub(crate) fn is_plausible(&self) -> bool {
         self.proved.is_none_or(|number| (OLDEST..=NEWEST).contains(&number))

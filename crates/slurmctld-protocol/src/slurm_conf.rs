@@ -55,6 +55,8 @@ pub(crate) struct SlurmConf {
     pub(crate) user: String,
     pub(crate) ipv4: bool,
     pub(crate) ipv6: bool,
+    /// What a person should know about its files.
+    pub(crate) note: Option<String>,
 }
 
 /// What the file says, before it is understood.
@@ -63,6 +65,7 @@ struct Raw {
     hosts: Vec<String>,
     /// The last value of each other key, which is in lower case.
     values: HashMap<String, String>,
+    note: Option<String>,
 }
 
 /// The file to read: as named, or where libslurm would find it.
@@ -84,18 +87,19 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, ConfError> {
 /// # Errors
 /// slurm.conf, or a file that it includes, cannot be read.
 pub fn munge_socket(conf: &Path) -> Result<Option<PathBuf>, String> {
-    let raw = read_raw(conf).map_err(|error| error.to_string())?;
+    let raw = read_raw(conf, None).map_err(|error| error.to_string())?;
     Ok((raw.auth_type() == "munge").then(|| raw.munge().socket))
 }
 
-/// Reads slurm.conf.
-pub(crate) fn read_conf(path: &Path) -> Result<SlurmConf, ConfError> {
-    read_raw(path)?.understood().map_err(|what| ConfError { path: path.to_owned(), what })
+/// Reads slurm.conf as the Slurm with this protocol number does, if it is known.
+pub(crate) fn read_conf(path: &Path, number: Option<u16>) -> Result<SlurmConf, ConfError> {
+    read_raw(path, number)?.understood().map_err(|what| ConfError { path: path.to_owned(), what })
 }
 
-fn read_raw(path: &Path) -> Result<Raw, ConfError> {
-    let mut raw = Raw::default();
-    ConfFiles::default().read_lines(path, &mut |key, value| raw.take(key, value))?;
+fn read_raw(path: &Path, number: Option<u16>) -> Result<Raw, ConfError> {
+    let (mut raw, mut files) = (Raw::default(), ConfFiles::new(path, number));
+    files.read_lines(path, &mut |key, value| raw.take(key, value))?;
+    raw.note = files.note;
     Ok(raw)
 }
 
@@ -168,6 +172,7 @@ impl Raw {
             user: self.value("slurmuser").unwrap_or("root").to_owned(),
             ipv4: !self.has("communicationparameters", "DisableIPv4"),
             ipv6: self.has("communicationparameters", "EnableIPv6"),
+            note: self.note.clone(),
         })
     }
 

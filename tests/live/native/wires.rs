@@ -16,6 +16,8 @@ pub(super) enum Harm {
     Cut(usize),
     /// This bit of it is turned over.
     Flip(usize),
+    /// It comes so much later.
+    Late(Duration),
 }
 
 /// Not up to the end of the connection: from 26.11 on slurmctld waits 10 s for the other side to
@@ -46,6 +48,7 @@ pub(super) fn wire(listens: IpAddr, to: u16) -> (u16, mpsc::Sender<Harm>, mpsc::
                 Harm::None => {}
                 Harm::Cut(at) => reply.truncate(at),
                 Harm::Flip(bit) => reply[bit / 8] ^= 1 << (bit % 8),
+                Harm::Late(time) => wait::pause(time),
             }
             let _ = near.write_all(&reply);
         }
@@ -66,6 +69,50 @@ pub(super) fn reader(folder: &Folder, slurm: &Slurm, port: u16) -> Reader {
     let known = known.replace(&slurm.slurmctld_port.to_string(), &port.to_string());
     fs::write(&numbers, known).unwrap();
     Reader::knowing(Some(&numbers), &conf, 60)
+}
+
+/// It was waited for 10 s of 30 at most, and less with a backup.
+#[test]
+fn a_reply_that_comes_late_is_waited_for_as_long_as_the_timeout_allows_also_before_a_backup() {
+    let (folder, slurm) = controller();
+    let mut first = Reader::knowing(Some(&folder.path().join("numbers")), slurm.conf(), 10);
+    first.settle();
+    let (port, harms, _lengths) = wire(Ipv4Addr::LOCALHOST.into(), slurm.slurmctld_port);
+    let mut reader = reader(&folder, &slurm, port);
+    let primary = "SlurmctldHost=localhost(127.0.0.1)\n";
+    let conf = folder.path().join("wire.conf");
+    for hosts in [primary.to_owned(), format!("{primary}SlurmctldHost=backup(127.0.0.9)\n")] {
+        let text = fs::read_to_string(&conf).unwrap().replace(primary, &hosts);
+        fs::write(&conf, text).unwrap();
+        if let Reader::Native { runtime, native, timeout, .. } = &mut reader {
+            runtime.block_on(native.forget_conf());
+            *timeout = Duration::from_secs(20);
+        }
+        harms.send(Harm::Late(Duration::from_secs(12))).unwrap();
+        let (answer, took) = reader.ask();
+        answer.unwrap();
+        assert!(took >= Duration::from_secs(12), "{took:?}");
+    }
+}
+
+/// It made every reading late, although the backup answers.
+#[test]
+fn a_primary_that_is_frozen_makes_one_reading_late_and_then_one_a_minute_by_three_seconds() {
+    let (_folder, slurm) = controller();
+    // It accepts, and nothing comes.
+    let _frozen = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), slurm.slurmctld_port)).unwrap();
+    let backup = "SlurmctldHost=localhost(127.0.0.1)\n";
+    let pair = format!("SlurmctldHost=primary(127.0.0.2)\n{backup}");
+    let conf = slurm.changed("pair.conf", backup, &pair).unwrap();
+    let mut reader = Reader::native(&conf, 10);
+    let (answer, took) = reader.ask();
+    answer.unwrap();
+    assert!(took >= Duration::from_secs(5), "the primary was given up after {took:?}");
+    for _ in 0..10 {
+        let (answer, took) = reader.ask();
+        answer.unwrap();
+        assert!(took < Duration::from_secs(3), "{took:?}");
+    }
 }
 
 /// slurmctld itself listens on 127.0.0.1 alone, as everything of a sandbox.
@@ -133,6 +180,7 @@ fn replies_cut_at_each_byte_and_then_changed_anywhere_give_no_wrong_figure() {
                 let statistics = reading.statistics.unwrap();
                 assert_eq!((statistics.jobs_submitted, statistics.bf_active), (0, 0));
             }
+            (Harm::Late(_), answer) => panic!("{answer:?}"),
             (Harm::Flip(_), Err(failure)) => {
                 assert!([1007, 1800, 2027, 5003, 5004].contains(&failure.errno), "{failure:?}");
             }

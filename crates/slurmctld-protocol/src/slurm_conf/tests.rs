@@ -9,7 +9,7 @@ fn conf_of(text: &str) -> Result<SlurmConf, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("slurm.conf");
     fs::write(&path, text).unwrap();
-    read_conf(&path).map_err(|error| error.what)
+    read_conf(&path, None).map_err(|error| error.what)
 }
 
 fn pairs(conf: &SlurmConf) -> Vec<(&str, &str)> {
