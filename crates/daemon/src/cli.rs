@@ -23,26 +23,6 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Send the statistics to Carbon at every interval until it is stopped: the daemon
-    Run {
-        /// Send a recording instead (`stats --json`, one reading a line) at its own timestamps;
-        /// needs --prefix
-        #[arg(long, value_name = "FILE", requires = "prefix")]
-        replay: Option<PathBuf>,
-        #[command(flatten, next_help_heading = "Configuration")]
-        options: Options,
-    },
-    /// Print one tick as `path value timestamp` lines; with --send, send it too
-    Once {
-        /// Also send it to the configured Carbon or to --carbon, and wait until it has been read
-        #[arg(long, conflicts_with = "replay")]
-        send: bool,
-        /// Print a recording instead (`stats --json`, one reading a line)
-        #[arg(long, value_name = "FILE")]
-        replay: Option<PathBuf>,
-        #[command(flatten, next_help_heading = "Configuration")]
-        options: Options<OnceFlags>,
-    },
     /// Check the configuration, and with --connect everything that it names
     Check {
         /// Also check slurm.conf, munge, slurmctld, the queue's folder, Carbon's rules, and each
@@ -59,6 +39,56 @@ pub(crate) enum Command {
         storage_schemas: Option<PathBuf>,
         #[command(flatten, next_help_heading = "Configuration")]
         options: Options,
+    },
+    /// Print the rules that Carbon needs for this configuration, or write them into Carbon's files
+    ///
+    /// The rules belong above all others in storage-schemas.conf and storage-aggregation.conf,
+    /// before the first start. A file that cannot be edited safely is refused and stays as it is.
+    CarbonRules {
+        /// Print the rules of one file only
+        #[arg(long, value_name = "FILE", conflicts_with = "write")]
+        file: Option<RulesFile>,
+        /// Put them into the files of this folder, Carbon's own, above all other rules: a block for
+        /// each prefix, which the next time replaces. Each file as it was is kept as
+        /// FILE.before-slurm-graphite
+        #[arg(long, value_name = "DIR")]
+        write: Option<PathBuf>,
+        /// With --write: change nothing, print the lines that would go (-) and come (+)
+        #[arg(long, requires = "write")]
+        dry_run: bool,
+        /// With --write: raise MAX_CREATES_PER_MINUTE in carbon.conf to this number where it is
+        /// smaller
+        #[arg(long, value_name = "NUMBER", requires = "write")]
+        max_creates: Option<u32>,
+        #[command(flatten, next_help_heading = "Configuration")]
+        options: Options<PathFlags>,
+    },
+    /// Send the statistics to Carbon at every interval until it is stopped: the daemon
+    Run {
+        /// Send a recording instead (`stats --json`, one reading a line) at its own timestamps;
+        /// needs --prefix
+        #[arg(long, value_name = "FILE", requires = "prefix")]
+        replay: Option<PathBuf>,
+        #[command(flatten, next_help_heading = "Configuration")]
+        options: Options,
+    },
+    /// Print what the running daemon does: its last tick, slurmctld, each destination, the queue,
+    /// the readers
+    ///
+    /// Exit code 0: everything is OK. 1: something has failed for longer than --max-age, see the
+    /// lines with ✗. 69: no daemon answered within 5 s. It reads no configuration, because the
+    /// daemon answers on a socket of its own.
+    Status {
+        /// Print one line of JSON
+        #[arg(long)]
+        json: bool,
+        /// How old the last tick may be, and how long slurmctld or a destination may be away
+        /// [default: 90s, or three intervals if that is longer]
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        max_age: Option<Duration>,
+        /// The daemon's socket [default: status.sock in RUNTIME_DIRECTORY or /run/slurm-graphite]
+        #[arg(long, value_name = "FILE")]
+        socket: Option<PathBuf>,
     },
     /// Print what `sdiag` shows, or whose jobs run and wait
     Stats {
@@ -85,23 +115,16 @@ pub(crate) enum Command {
         #[command(flatten, next_help_heading = "Configuration")]
         options: Options<StatsFlags>,
     },
-    /// Print what the running daemon does: its last tick, slurmctld, each destination, the queue,
-    /// the readers
-    ///
-    /// Exit code 0: everything is OK. 1: something has failed for longer than --max-age, see the
-    /// lines with ✗. 69: no daemon answered within 5 s. It reads no configuration, because the
-    /// daemon answers on a socket of its own.
-    Status {
-        /// Print one line of JSON
-        #[arg(long)]
-        json: bool,
-        /// How old the last tick may be, and how long slurmctld or a destination may be away
-        /// [default: 90s, or three intervals if that is longer]
-        #[arg(long, value_name = "TIME", value_parser = duration)]
-        max_age: Option<Duration>,
-        /// The daemon's socket [default: status.sock in RUNTIME_DIRECTORY or /run/slurm-graphite]
+    /// Print one tick as `path value timestamp` lines; with --send, send it too
+    Once {
+        /// Also send it to the configured Carbon or to --carbon, and wait until it has been read
+        #[arg(long, conflicts_with = "replay")]
+        send: bool,
+        /// Print a recording instead (`stats --json`, one reading a line)
         #[arg(long, value_name = "FILE")]
-        socket: Option<PathBuf>,
+        replay: Option<PathBuf>,
+        #[command(flatten, next_help_heading = "Configuration")]
+        options: Options<OnceFlags>,
     },
     /// Print every metric path with its unit and meaning
     Metrics {
@@ -110,29 +133,6 @@ pub(crate) enum Command {
         /// How to print them
         #[arg(long, value_enum, default_value_t = MetricsFormat::Markdown)]
         format: MetricsFormat,
-    },
-    /// Print the rules that Carbon needs for this configuration, or write them into Carbon's files
-    ///
-    /// The rules belong above all others in storage-schemas.conf and storage-aggregation.conf,
-    /// before the first start. A file that cannot be edited safely is refused and stays as it is.
-    CarbonRules {
-        /// Print the rules of one file only
-        #[arg(long, value_name = "FILE", conflicts_with = "write")]
-        file: Option<RulesFile>,
-        /// Put them into the files of this folder, Carbon's own, above all other rules: a block for
-        /// each prefix, which the next time replaces. Each file as it was is kept as
-        /// FILE.before-slurm-graphite
-        #[arg(long, value_name = "DIR")]
-        write: Option<PathBuf>,
-        /// With --write: change nothing, print the lines that would go (-) and come (+)
-        #[arg(long, requires = "write")]
-        dry_run: bool,
-        /// With --write: raise MAX_CREATES_PER_MINUTE in carbon.conf to this number where it is
-        /// smaller
-        #[arg(long, value_name = "NUMBER", requires = "write")]
-        max_creates: Option<u32>,
-        #[command(flatten, next_help_heading = "Configuration")]
-        options: Options<PathFlags>,
     },
 }
 

@@ -97,6 +97,7 @@ impl Watch {
         match outcome {
             Ok(reading) => {
                 self.view.before = self.view.now.replace(reading);
+                self.view.remember();
                 self.answered = Instant::now();
                 self.view.trouble = None;
                 let now = self.view.now.as_ref();

@@ -43,6 +43,12 @@ impl<'a> Compared<'a> {
         Some(Self { before: old, now, interval, grown })
     }
 
+    /// The mean time of an RPC in the interval, µs.
+    pub(crate) fn mean_rpc(&self) -> Option<f64> {
+        let Calls { time, count } = Calls::sum(self.grown.as_ref()?.types.values());
+        (count > 0).then(|| derive::exact_f64(time) / derive::exact_f64(count))
+    }
+
     /// What was served in the interval.
     pub(crate) fn served(&self) -> Served {
         self.grown

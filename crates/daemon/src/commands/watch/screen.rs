@@ -42,9 +42,62 @@ pub(super) struct View {
     pub(super) waits: Option<u64>,
     /// Seconds since the last reading, or since the start.
     pub(super) silent: u64,
+    /// The last values of some figures.
+    pub(super) history: History,
+}
+
+/// How many values of a figure are remembered.
+const REMEMBERED: usize = 10;
+
+/// The last values of four figures, the newest last: pending and running jobs, and the mean times
+/// of a main cycle and of an RPC in each interval.
+#[derive(Clone, Default)]
+pub(super) struct History([Vec<Option<f64>>; 4]);
+
+impl History {
+    fn line(&self) -> String {
+        let figures = ["pending", "running", "main", "RPC"].iter().zip(&self.0);
+        figures.fold("last 10".to_owned(), |line, (name, values)| {
+            format!("{line} {name} {:<REMEMBERED$}", heights(values))
+        })
+    }
+}
+
+/// Each value as a bar, whose height is its share of the largest; a space where there is none.
+fn heights(values: &[Option<f64>]) -> String {
+    let largest = values.iter().flatten().copied().fold(0.0, f64::max);
+    let bar = |value: &Option<f64>| match value {
+        None => ' ',
+        Some(value) => {
+            let eighths = ['▂', '▃', '▄', '▅', '▆', '▇', '█'].into_iter().zip(1_u8..);
+            let reached = |step: u8| *value > largest * (f64::from(step) - 0.5) / 7.0;
+            eighths.filter(|&(_, step)| reached(step)).last().map_or('▁', |(bar, _)| bar)
+        }
+    };
+    values.iter().map(bar).collect()
 }
 
 impl View {
+    /// Remembers the figures of the last reading.
+    pub(super) fn remember(&mut self) {
+        let Some(statistics) = self.now.as_ref().and_then(|now| now.statistics.as_ref()) else {
+            return;
+        };
+        // Before slurmctld has counted them, both are 0.
+        let counted = |jobs: u32| statistics.job_states_ts.map(|_| f64::from(jobs));
+        let compared = self.compared();
+        let main = compared.as_ref().and_then(|compared| compared.interval.main.mean_time());
+        let rpc = compared.as_ref().and_then(Compared::mean_rpc);
+        let values =
+            [counted(statistics.jobs_pending), counted(statistics.jobs_running), main, rpc];
+        for (row, value) in self.history.0.iter_mut().zip(values) {
+            row.push(value);
+            if row.len() > REMEMBERED {
+                row.remove(0);
+            }
+        }
+    }
+
     pub(super) fn compared(&self) -> Option<Compared<'_>> {
         Compared::new(self.before.as_deref()?, self.now.as_deref()?, self.every)
     }
@@ -85,7 +138,7 @@ pub(super) fn screen(view: &View, size: Size) -> Vec<ScreenLine> {
     let statistics = view.now.as_ref().and_then(|now| now.statistics.as_ref());
     if let Some((reading, statistics)) = view.now.as_ref().zip(statistics) {
         let compared = view.compared();
-        summary(&mut lines, reading, statistics, compared.as_ref());
+        summary(&mut lines, view, reading, statistics, compared.as_ref());
         let room = Size { height: size.height.saturating_sub(lines.len()), ..size };
         tables(&mut lines, room, reading, compared.as_ref());
     }
@@ -137,6 +190,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 fn summary(
     lines: &mut Vec<ScreenLine>,
+    view: &View,
     reading: &Reading,
     s: &Statistics,
     compared: Option<&Compared<'_>>,
@@ -166,7 +220,7 @@ fn summary(
         rate(|j| j.canceled),
         rate(|j| j.failed)
     )));
-    lines.push(Look::Plain.line(String::new()));
+    lines.push(Look::Plain.line(view.history.line()));
     let columns = |[name, last, mean, max, rate, busy, depth, queue]: [&str; 8]| {
         format!("{name:<10}{last:>9}{mean:>9}{max:>9}{rate:>10}{busy:>8}{depth:>9}{queue:>16}")
     };

@@ -118,7 +118,10 @@ fn drawn(view: &View, size: Size) -> Vec<String> {
 #[test]
 fn the_screen_of_80_by_24_is_what_it_was() {
     let (before, now) = two_readings();
-    let view = View { before: Some(Box::new(before)), ..fine(&now) };
+    let mut view = fine(&before);
+    view.remember();
+    view.before = view.now.replace(Box::new(now));
+    view.remember();
     let mut text = drawn(&view, USUAL).join("\n") + "\n";
     // Local time is the test's host's.
     let at = text.find("2023-").unwrap();
@@ -147,6 +150,31 @@ fn an_outage_is_said_above_the_last_figures() {
     assert_eq!(waits[1], "!waiting for slurmctld for 7 s");
     assert!(waits.iter().skip(2).all(|line| !line.starts_with(['!', ' '])), "{waits:#?}");
     assert_eq!(drawn(&View { now: None, ..down }, USUAL).len(), 4);
+}
+
+#[test]
+fn the_last_ten_values_show_since_when() {
+    let (before, now) = two_readings();
+    let mut view = View { before: Some(Box::new(before.clone())), ..fine(&now) };
+    for pending in [0, 100, 100, 100, 100, 100, 100, 100, 100, 1000, 1000, 2000] {
+        let mut next = now.clone();
+        next.statistics.as_mut().unwrap().jobs_pending = pending;
+        view.now = Some(Box::new(next));
+        view.remember();
+    }
+    // A reading right after a start of slurmctld, which has counted no job yet.
+    let mut uncounted = now.clone();
+    uncounted.statistics.as_mut().unwrap().job_states_ts = None;
+    view.now = Some(Box::new(uncounted));
+    view.remember();
+    let line = drawn(&view, USUAL).swap_remove(4);
+    let bars = line.strip_prefix(" last 10 pending ").unwrap();
+    let (pending, rest) = bars.split_once(" running ").unwrap();
+    assert_eq!(pending, "▁▁▁▁▁▁▄▄█ ");
+    let (running, rest) = rest.split_once(" main ").unwrap();
+    assert_eq!(running, "█████████ ");
+    let (main, rpc) = rest.split_once(" RPC ").unwrap();
+    assert_eq!([main, rpc], ["██████████"; 2]);
 }
 
 /// Nothing is wrong.
