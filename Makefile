@@ -106,7 +106,7 @@ golden: ## write the golden files, docs/metrics.md and THIRD-PARTY-NOTICES again
 	python3 packaging/third-party.py > $(TARGET)/notices
 	mv $(TARGET)/notices THIRD-PARTY-NOTICES
 
-dashboards: ## write config/grafana again: the dashboards and the alert rules
+dashboards: ## write config/grafana and config/graphite-web again: dashboards and alert rules
 	cargo run --quiet --locked -p tools --bin dashboards -- config/grafana
 
 grafana: ## every panel drawn by Grafana's own components, and Grafana's types (Node.js 20)

@@ -82,7 +82,7 @@ adapt() {
 
 # Documents are in one folder here, without pictures and without those for developers.
 links() {
-    sed -i -e '/](docs\/images\//d' -e 's|](\(\.\./\)*docs/|](|g' -e 's|](\(\.\./\)*README\.md|](README.md|g' \
+    sed -i -e '/](docs\/images\//d' -e '/^!\[.*](images\//d' -e 's|](\(\.\./\)*docs/|](|g' -e 's|](\(\.\./\)*README\.md|](README.md|g' \
         -e 's|](\(\.\./\)*config/slurm-graphite\.toml)|](slurm-graphite.toml)|g' \
         -e 's|](\(\.\./\)*config/|](../../slurm-graphite/|g' \
         -e 's#\[\([^]]*\)\](\(\.\./\)*\(tests/[^)]*\|CONTRIBUTING\.md\|development/[^)]*\|images/[^)]*\))#\1#g' "$1"
@@ -119,7 +119,7 @@ done
 if [ "$action" = remove ]; then
     # As it was installed, nobody has edited it.
     fresh=$(mktemp)
-    cp "$top/config/slurm-graphite.toml" "$fresh"
+    cp "$top/config/first.toml" "$fresh"
     adapt "$fresh"
     cmp -s "$fresh" "$root$configuration" && rm "$root$configuration"
     rm "$fresh"
@@ -127,7 +127,7 @@ if [ "$action" = remove ]; then
         [ ! -d "$root$folder" ] || find "$root$folder" -depth -type d -exec rmdir --ignore-fail-on-non-empty {} +
     done
 elif [ ! -e "$root$configuration" ]; then
-    $action 644 "$top/config/slurm-graphite.toml" "$configuration"
+    $action 644 "$top/config/first.toml" "$configuration"
 fi
 
 # On the host itself the unit can be started next, with systemd or without.

@@ -3,6 +3,7 @@
 
 mod alerts;
 mod days;
+mod graphite_web;
 mod leaves;
 mod live;
 mod now;
@@ -27,7 +28,8 @@ use self::live::{Worked, shipped};
 use self::paths::{Documented, paths};
 use self::structure::{UNITS, problems};
 
-const RULES: &str = "alerting/slurm-graphite.yaml";
+/// The rules about Slurm, and those about slurm-graphite itself.
+const RULES: [&str; 2] = ["alerting/slurm.yaml", "alerting/slurm-graphite.yaml"];
 
 fn dashboards() -> Vec<Dashboard> {
     Dashboard::all(shipped()).unwrap()
@@ -46,13 +48,17 @@ fn documented() -> Result<Documented> {
 #[test]
 fn the_repository_has_what_is_made() {
     let folder = Folder::new().unwrap();
-    let made = folder.path().join("made");
+    let made = folder.path().join("grafana");
     let maker = slurm_graphite().unwrap().with_file_name("dashboards");
     output(command(folder.path(), &maker), [&made]).unwrap();
     let mut files: Vec<String> =
         dashboards().into_iter().map(|dashboard| format!("{}.json", dashboard.name)).collect();
-    files.push(RULES.to_owned());
-    assert_eq!(files.len(), 9);
+    files.extend(RULES.map(str::to_owned));
+    assert_eq!(files.len(), 10);
+    let web = fs::read_dir(shipped().join("../graphite-web")).unwrap();
+    let web = web.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    files.extend(web.map(|name| format!("../graphite-web/{name}")));
+    assert!(files.len() > 15, "{files:?}");
     for file in files {
         let (here, there) =
             (fs::read(shipped().join(&file)).unwrap(), fs::read(made.join(&file)).unwrap());
@@ -103,23 +109,24 @@ fn the_provider_is_one_that_grafana_reads() {
 #[test]
 fn one_wrong_letter_is_seen() {
     let good = dashboards().into_iter().find(|dashboard| dashboard.name == "scheduler").unwrap();
+    // Its legend has five curves.
     let curves = (0..).find(|index| good.json["panels"][index]["type"] == "timeseries").unwrap();
     let at = |key: &str| format!("/panels/{curves}/{key}");
     let closed = (0..).find(|index| good.json["panels"][index]["collapsed"] == true).unwrap();
-    let needs = format!("/panels/{closed}/panels/0/options/content");
-    let mutations: [(String, Value, &str); 19] = [
+    let needs = format!("/panels/{closed}/panels/0/fieldConfig/defaults/noValue");
+    let tile = (0..).find(|index| good.json["panels"][index]["type"] == "stat").unwrap();
+    let of_tile = |key: &str| format!("/panels/{tile}/{key}");
+    let mutations: [(String, Value, &str); 21] = [
         (needs, json!("Controllers."), "does not say what it needs"),
+        (of_tile("options/reduceOptions/calcs/0"), json!("lastNotNull"), "an old value"),
         (
-            "/panels/0/options/reduceOptions/calcs/0".to_owned(),
-            json!("lastNotNull"),
-            "an old value",
-        ),
-        (
-            "/panels/0/targets/0/target".to_owned(),
+            of_tile("targets/0/target"),
             json!("alias($prefix.x, 'y')"),
             "nothing while the newest slot",
         ),
-        ("/panels/0/fieldConfig/defaults/mappings".to_owned(), json!([]), "does not tell no data"),
+        (of_tile("fieldConfig/defaults/mappings"), json!([]), "does not tell no data"),
+        (of_tile("fieldConfig/defaults/links"), json!([]), "a tile that leads nowhere"),
+        (at("options/legend/placement"), json!("below"), "hides curves"),
         (at("fieldConfig/defaults/custom/spanNulls"), json!(300_000), "a line through outages"),
         (at("fieldConfig/defaults/custom/thresholdsStyle"), json!({ "mode": "off" }), "not drawn"),
         (
@@ -189,7 +196,7 @@ fn every_curve_is_in_its_unit() {
         }
     }
     assert!(told > 400, "only {told} wrong units");
-    // A count per minute and a fraction may be shown in either unit.
+    // A count per minute, a fraction and a number of threads may be shown in either unit.
     let either = [
         "Calls in locale",
         "Calls in short",
@@ -199,11 +206,14 @@ fn every_curve_is_in_its_unit() {
         "Jobs started by backfill in reqpm",
         "Level of fairshare, by account in percentunit",
         "Part of the usage, by account in short",
+        "RPC time by type in short",
+        "RPC types by threads kept busy in suffix:threads",
         "RPCs by user in locale",
         "RPCs by user in short",
         "RPCs in locale",
         "RPCs in short",
         "Started per minute in reqpm",
+        "Users by threads kept busy in suffix:threads",
         "Users with the lowest fairshare in percentunit",
         "slurmdbd: calls in locale",
         "slurmdbd: calls in short",

@@ -54,6 +54,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("sudo restorecon ", "there is no SELinux here"),
     ("make build", "compiles for minutes; what `cargo build` built is taken"),
     ("make deb", "compiles for minutes; the packages' own test does it"),
+    ("make dist", "compiles for minutes; `make dist-test` does it"),
     ("make rpm", "compiles for minutes; the packages' own test does it"),
     ("make test", "runs this test"),
     ("make demo", "another test of the same things, of half a minute"),
@@ -239,7 +240,7 @@ fn every_link_leads_to_a_file_and_to_a_heading_of_it() {
 #[test]
 fn what_is_read_first_is_short() {
     for (name, most_lines, most_words) in
-        [("README.md", 110, 1100), ("docs/performance.md", 80, 1100)]
+        [("README.md", 110, 900), ("docs/performance.md", 80, 1100)]
     {
         let text = fs::read_to_string(top().join(name)).unwrap();
         let (lines, words) = (text.lines().count(), text.split_whitespace().count());

@@ -92,6 +92,11 @@ impl GraphiteWeb {
         Ok(Self { process, port })
     }
 
+    /// The content of any answer.
+    pub fn request(&self, method: &str, path: &str, body: &str) -> Result<Vec<u8>> {
+        http::ask(self.port, method, path, body)
+    }
+
     /// The names that match a pattern, as a query variable of Grafana gets them.
     pub fn find(&self, query: &str) -> Result<Vec<String>> {
         find(self.port, query)

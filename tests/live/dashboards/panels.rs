@@ -35,6 +35,7 @@ fn problems(drawn: &Drawn) -> Vec<String> {
     match drawn.kind.as_str() {
         "timeseries" => curves(drawn, &mut wrong),
         "table" => table(drawn, &mut wrong),
+        "state-timeline" => bars(drawn, &mut wrong),
         _ => figures(drawn, &mut wrong),
     }
     wrong
@@ -89,6 +90,16 @@ fn table(drawn: &Drawn, wrong: &mut Vec<String>) {
             None if now.to_lowercase() == "no data" => {}
             None => wrong.push(format!("{} has stopped and shows {now:?}", series.name)),
         }
+    }
+}
+
+/// Each series has its name and a bar. Its states are words, or nothing.
+fn bars(drawn: &Drawn, wrong: &mut Vec<String>) {
+    if drawn.series.is_empty() {
+        return says_no_data(drawn, wrong);
+    }
+    for series in drawn.series.iter().filter(|series| !drawn.text.contains(&series.name)) {
+        wrong.push(format!("{} is not named in {:?}", series.name, drawn.text));
     }
 }
 

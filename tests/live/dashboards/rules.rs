@@ -51,6 +51,7 @@ impl Court {
     /// every minute, if Grafana always asks in the same second.
     fn fire(&self, cluster: &str, leaves: Curves) -> Result<BTreeSet<String>> {
         let newest = unix_seconds() / SLOT * SLOT - 1;
+        let is_new = !leaves.is_empty();
         let step = u32::try_from(SLOT)?;
         alerts::invent(&self.carbon, cluster, newest as f64, (step, 90), leaves)?;
         let mut firing = BTreeSet::new();
@@ -62,12 +63,52 @@ impl Court {
                 "{}: {fires}, in a slot without points {before_points}",
                 rule.uid
             );
+            // The verdict is about each moment, a rule about the newest point.
+            if is_new {
+                self.verdict_agrees(rule, cluster, newest, fires)?;
+            }
             if fires {
                 firing.insert(rule.name());
             }
         }
         Ok(firing)
     }
+}
+
+/// Rules that have no bar of their own in the verdict: the row of slurmctld shows them.
+const WITHOUT_BAR: [&str; 2] = ["no-data", "slurmctld"];
+
+impl Court {
+    /// The verdict on *Overview* has a bar for the rule at this moment if and only if its condition
+    /// is true.
+    fn verdict_agrees(&self, rule: &Rule, cluster: &str, at: u64, fires: bool) -> Result<()> {
+        if WITHOUT_BAR.contains(&rule.name().as_str()) {
+            return Ok(());
+        }
+        let title = rule.title.split_once(": ").context("no title")?.1;
+        let target = verdict(title)?.replace("$prefix", cluster);
+        let target = target.replace("carbon.agents.", &format!("{cluster}.agents."));
+        let series = self.web.render_between(&target, (at - 300, at), 1000)?;
+        let values = series.iter().filter_map(|one| one.values().last());
+        let severity = if rule.labels["severity"] == "critical" { 2.0 } else { 1.0 };
+        let shown = values.fold(0.0, f64::max);
+        ensure!(
+            shown == if fires { severity } else { 0.0 },
+            "{cluster}: {title}: the condition is {fires}, and the verdict has {shown}"
+        );
+        Ok(())
+    }
+}
+
+/// The verdict's target with this name.
+fn verdict(title: &str) -> Result<String> {
+    let overview = dashboards().into_iter().find(|one| one.name == "overview");
+    let panels = overview.context("no Overview")?.panels();
+    let panel = panels.into_iter().find(|panel| panel.kind == "state-timeline");
+    let ends = [format!(", '{title}')"), format!(", \"{title}\")")];
+    let mut targets = panel.context("no verdict")?.targets.into_iter();
+    let target = targets.find(|target| ends.iter().any(|end| target.ends_with(end)));
+    target.with_context(|| format!("the verdict has no row {title:?}"))
 }
 
 /// An ordinary cluster with these differences, in which some things never happened, so that they
@@ -220,8 +261,14 @@ fn no_rule_cries_wolf_or_falls_silent_when_it_is_worst() {
 
 #[test]
 fn two_clusters_are_told_apart_by_title_labels_and_summary() {
+    for file in RULES {
+        clusters_are_told_apart(file);
+    }
+}
+
+fn clusters_are_told_apart(file: &str) {
     let folder = Folder::new().unwrap();
-    let text = fs::read_to_string(shipped().join(RULES)).unwrap();
+    let text = fs::read_to_string(shipped().join(file)).unwrap();
     let file = alerts::json(&folder, &text).unwrap();
     let other = alerts::json(&folder, &for_alpha(&folder, &text).unwrap()).unwrap();
     // In one folder, Grafana before 11.6 allows each title only once, and a group of rules is
@@ -257,17 +304,24 @@ fn two_clusters_are_told_apart_by_title_labels_and_summary() {
 /// As docs/install.md says, too.
 #[test]
 fn one_command_names_the_data_source_of_all_rules() {
+    for file in RULES {
+        one_command_names_the_data_source(file);
+    }
+}
+
+fn one_command_names_the_data_source(file: &str) {
     let folder = Folder::new().unwrap();
-    let text = fs::read_to_string(shipped().join(RULES)).unwrap();
+    let text = fs::read_to_string(shipped().join(file)).unwrap();
+    let name = file.rsplit('/').next().unwrap();
     let comments = text.lines().filter_map(|line| line.strip_prefix('#'));
     let sed = comments.map(str::trim).find(|line| line.starts_with("sed -i ")).unwrap();
-    fs::write(folder.path().join("slurm-graphite.yaml"), &text).unwrap();
+    fs::write(folder.path().join(name), &text).unwrap();
     output(
         command(folder.path(), &find_program("sh").unwrap()),
         ["-c", &sed.replace("UID", "mine")],
     )
     .unwrap();
-    let changed = fs::read_to_string(folder.path().join("slurm-graphite.yaml")).unwrap();
+    let changed = fs::read_to_string(folder.path().join(name)).unwrap();
     let rules = alerts::rules(&alerts::json(&folder, &text).unwrap()).unwrap().len();
     for (own, shipped) in
         [("datasourceUid: mine", "datasourceUid: graphite"), ("uid: mine }", "uid: graphite }")]
@@ -279,13 +333,16 @@ fn one_command_names_the_data_source_of_all_rules() {
         assert_eq!((count(own), count(shipped)), (rules, 0), "{own}");
     }
     let document = include_str!("../../../docs/install.md");
-    assert!(document.contains(sed.strip_suffix("slurm-graphite.yaml").unwrap()), "{sed}");
+    assert!(document.contains(sed.strip_suffix(name).unwrap()), "{sed}");
 }
 
 /// The shipped rules, each of which must name a panel that exists.
 pub(crate) fn shipped_rules(folder: &Folder) -> Result<Vec<Rule>> {
-    let text = fs::read_to_string(shipped().join(RULES))?;
-    let rules = alerts::rules(&alerts::json(folder, &text)?)?;
+    let mut rules = Vec::new();
+    for file in RULES {
+        let text = fs::read_to_string(shipped().join(file))?;
+        rules.extend(alerts::rules(&alerts::json(folder, &text)?)?);
+    }
     let mut panels = BTreeSet::new();
     for dashboard in dashboards() {
         let id = |panel: Panel| {
@@ -305,6 +362,7 @@ fn for_alpha(folder: &Folder, text: &str) -> Result<String> {
     let mut comments = joined.lines().filter_map(|line| line.strip_prefix('#'));
     let sed = comments.find(|line| line.trim().starts_with("sed -e ")).context("no sed")?;
     fs::write(folder.path().join("rules.in"), text)?;
-    let sed = sed.replace("slurm-graphite.yaml", "rules.in");
+    let (sed, _) = sed.rsplit_once(' ').context("no file")?;
+    let sed = format!("{sed} rules.in");
     output(command(folder.path(), &find_program("sh")?), ["-c", &sed])
 }

@@ -104,6 +104,23 @@ fn every_rule_has_its_page_and_every_page_its_rule() {
 }
 
 #[test]
+fn every_link_to_the_runbook_leads_to_its_page() {
+    let shown = panels_of_the_runbook();
+    let mut seen = 0;
+    for dashboard in dashboards() {
+        let text = dashboard.json.to_string();
+        for link in text.split("\"title\":\"Runbook: ").skip(1) {
+            let (page, rest) = link.split_once('"').unwrap();
+            let (_, id) = rest.split_once("runbook?viewPanel=").unwrap();
+            let id = id.split('&').next().unwrap().parse().unwrap();
+            assert_eq!(shown.get(&id).map(|(title, _)| title.as_str()), Some(page));
+            seen += 1;
+        }
+    }
+    assert!(seen > 60, "only {seen} links");
+}
+
+#[test]
 fn every_threshold_that_is_documented_is_watched() {
     let folder = Folder::new().unwrap();
     let rules = shipped_rules(&folder).unwrap();

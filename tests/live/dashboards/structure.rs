@@ -14,7 +14,7 @@ use super::states::{JOBS, NODES, REASONS};
 
 /// Grafana's ids of the units that are used here; `make grafana` checks that @grafana/data has
 /// them.
-pub(crate) const UNITS: [&str; 12] = [
+pub(crate) const UNITS: [&str; 13] = [
     "bytes",
     "locale",
     "percent",
@@ -26,6 +26,7 @@ pub(crate) const UNITS: [&str; 12] = [
     "suffix:CPU-h",
     "suffix:h",
     "suffix:min",
+    "suffix:threads",
     "µs",
 ];
 
@@ -44,8 +45,9 @@ const CUSTOM: &str = "align axisLabel axisPlacement cellOptions drawStyle fillOp
     stacking thresholdsStyle width";
 const REDUCE: &str = "calcs fields values";
 /// The options of each panel type; all types are built in.
-const OPTIONS: [(&str, &str); 6] = [
+const OPTIONS: [(&str, &str); 7] = [
     ("timeseries", "legend tooltip"),
+    ("state-timeline", "alignValue legend mergeValues rowHeight showValue tooltip"),
     ("stat", "colorMode graphMode justifyMode orientation reduceOptions textMode"),
     ("bargauge", "displayMode orientation reduceOptions showUnfilled valueMode"),
     ("table", "cellHeight showHeader sortBy"),
@@ -60,7 +62,7 @@ const OPTIONS: [(&str, &str); 6] = [
 const HUES: [&str; 6] = ["blue", "green", "orange", "purple", "red", "yellow"];
 const SHADES: [&str; 5] = ["", "dark-", "semi-dark-", "light-", "super-light-"];
 /// The columns of a table after the first, as the transformation names the reducers.
-const COLUMNS: [&str; 2] = ["Now", "Trend"];
+const COLUMNS: [&str; 3] = ["Now", "Largest", "Trend"];
 
 /// Everything that is wrong, as text.
 pub(crate) fn problems(dashboard: &Dashboard) -> Vec<String> {
@@ -90,11 +92,13 @@ pub(crate) fn problems(dashboard: &Dashboard) -> Vec<String> {
             if inside.is_empty() == (panel["collapsed"] == true) {
                 found.say(format!("the row {title:?} is closed and empty, or open and full"));
             }
-            // What is closed because a collector is off says how to turn it on.
-            let first = text(&panel["panels"][0]["options"], "content");
-            let explains = first.contains("**Needs:** ") && first.contains("**Costs:** ");
-            if title.contains("collectors.") && !explains {
-                found.say(format!("the row {title:?} does not say what it needs"));
+            // What is empty because a collector is off says how to turn it on.
+            for inner in inside.iter().filter(|_| title.contains("collectors.")) {
+                let words = text(&inner["fieldConfig"]["defaults"], "noValue");
+                let is_tile = ["stat", "bargauge"].contains(&text(inner, "type").as_str());
+                if !words.contains("collectors.") || !is_tile && !words.contains("Needs: ") {
+                    found.say(format!("{:?} does not say what it needs", text(inner, "title")));
+                }
             }
             inside.iter().for_each(|panel| found.panel(panel));
             found.grid(&inside);
@@ -166,7 +170,10 @@ impl Found {
             let curve = text(&one["matcher"], "options");
             let is_state = targets.iter().any(|target| target.starts_with("aliasByNode("))
                 && [JOBS, NODES, REASONS].iter().any(|states| has_word(states, &curve));
-            let is_alias = targets.iter().any(|target| target.ends_with(&format!(", '{curve}')")));
+            let is_alias = ['\'', '"'].iter().any(|quote| {
+                let end = format!(", {quote}{curve}{quote})");
+                targets.iter().any(|target| target.ends_with(&end))
+            });
             if !is_alias && !is_state && !columns.iter().any(|column| **column == curve) {
                 self.say(format!("{title:?}: no curve {curve:?} to override"));
             }
@@ -176,24 +183,39 @@ impl Found {
         {
             self.say(format!("{title:?}: a table without its columns"));
         }
-        self.curves(&title, &kind, config);
+        self.curves(&title, &kind, panel);
         self.freshness(&title, &kind, panel);
         self.links(&title, config);
     }
 
     /// An outage must be a gap: a line is continued for three ticks, or three rounds of a survey.
     /// And a threshold must be drawn.
-    fn curves(&mut self, title: &str, kind: &str, config: &Value) {
+    fn curves(&mut self, title: &str, kind: &str, panel: &Value) {
         if kind != "timeseries" {
             return;
         }
+        let config = &panel["fieldConfig"];
         let spanned = config["defaults"]["custom"]["spanNulls"].as_u64();
         if spanned.is_none_or(|spanned| spanned > 180_000) {
             self.say(format!("{title:?} draws a line through outages of {spanned:?} ms"));
         }
+        self.legend(title, panel);
         let steps = list(&config["defaults"]["thresholds"], "steps").count();
         if (steps > 1) != (config["defaults"]["custom"]["thresholdsStyle"]["mode"] == "dashed") {
             self.say(format!("{title:?} has thresholds that are not drawn"));
+        }
+    }
+
+    /// A table below a graph shows two curves, and the others only after scrolling.
+    fn legend(&mut self, title: &str, panel: &Value) {
+        let legend = &panel["options"]["legend"];
+        let targets: Vec<String> =
+            list(panel, "targets").map(|target| text(target, "target")).collect();
+        let is_one = |target: &String| target.starts_with("alias(");
+        let has_few = targets.len() < 3 && targets.iter().all(is_one);
+        let is_beside = legend["placement"] == "right" && panel["gridPos"]["w"] != 8;
+        if !has_few && !is_beside && legend["displayMode"] != "list" {
+            self.say(format!("{title:?}: its legend hides curves"));
         }
     }
 
@@ -211,12 +233,15 @@ impl Found {
         {
             self.say(format!("{title:?} has nothing while the newest slot is empty"));
         }
+        if kind == "stat" && list(&panel["fieldConfig"]["defaults"], "links").count() == 0 {
+            self.say(format!("{title:?}: a tile that leads nowhere"));
+        }
         if kind == "stat" {
             let mut mappings = list(&panel["fieldConfig"]["defaults"], "mappings");
             let null = mappings.find(|one| one["options"]["match"] == "null+nan");
             // A whole tile in that colour would be taken for an alarm.
             let is_tile = panel["options"]["colorMode"] == "background";
-            let expected = if is_tile { "panel-bg" } else { "purple" };
+            let expected = if is_tile { "transparent" } else { "purple" };
             let is_told = null.is_some_and(|one| one["options"]["result"]["color"] == expected);
             if !is_told || panel.get("timeFrom").is_none() {
                 self.say(format!("{title:?} does not tell no data from a value"));
@@ -236,6 +261,9 @@ impl Found {
             let url = text(link, "url");
             let kept =
                 ["var-datasource=${datasource}&", "var-prefix=${prefix}&", "&${__url_time_range}"];
+            // The runbook has text alone.
+            let is_page = url.starts_with("/d/slurm-graphite-runbook?viewPanel=");
+            let kept = if is_page { &kept[2..] } else { &kept[..] };
             if !url.starts_with("/d/slurm-graphite-") || kept.iter().any(|part| !url.contains(part))
             {
                 self.say(format!("{title:?}: the link {url} forgets something"));
@@ -300,7 +328,7 @@ impl Found {
     fn colour(&mut self, title: &str, colour: &str) {
         let is_hue =
             |shade: &str| colour.strip_prefix(shade).is_some_and(|hue| HUES.contains(&hue));
-        if colour != "text" && !SHADES.into_iter().any(is_hue) {
+        if !["text", "transparent"].contains(&colour) && !SHADES.into_iter().any(is_hue) {
             self.say(format!("{title:?}: no colour {colour:?}"));
         }
     }

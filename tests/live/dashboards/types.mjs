@@ -15,6 +15,7 @@ const TYPED = {
   bargauge: ['options'],
   text: ['options'],
   table: ['options', 'custom'],
+  statetimeline: ['options', 'custom'],
 };
 // Of the export, or looked at one by one.
 const UNTYPED = ['__requires', 'panels'];
@@ -103,12 +104,13 @@ function source(folder, all) {
         : rest,
       comment,
     );
-    const typed = TYPED[value.type] ?? [];
+    const kind = value.type.replace('-', '');
+    const typed = TYPED[kind] ?? [];
     if (typed.includes('options')) {
-      literal(`${value.type}.Options`, options, `${comment}, options`);
+      literal(`${kind}.Options`, options, `${comment}, options`);
     }
     if (typed.includes('custom')) {
-      literal(`${value.type}.FieldConfig`, fieldConfig.defaults.custom, `${comment}, custom`);
+      literal(`${kind}.FieldConfig`, fieldConfig.defaults.custom, `${comment}, custom`);
     }
   };
   for (const [name, dashboard] of all) {

@@ -27,7 +27,7 @@ const SHOWN: [(&str, &[&str]); 9] = [
 /// Functions whose result has another unit than their input, with Grafana's unit for it.
 const CHANGING: [(&str, &str); 6] = [
     ("asPercent", "percent"),
-    ("busy", "percentunit"),
+    ("busy", "suffix:threads"),
     ("divideSeries", "percentunit"),
     ("perSecond", "suffix:/s"),
     // Per minute.
@@ -41,10 +41,14 @@ const SCALES: [(&str, &str); 2] = [(", 0.000277777778)", "h"), (", 0.0166666667)
 const KEEPING: &str = "alias aliasByNode aliasSub consolidateBy diffSeries exclude group \
     groupByNode highestAverage highestCurrent highestMax keepLastValue limit maxSeries minSeries \
     movingSum nonNegativeDerivative offset removeAboveValue removeBelowValue removeEmptySeries \
-    scale sortBy sortByName sumSeries summarize";
+    maximumAbove scale sortBy sortByName sumSeries summarize timeShift";
 /// Every curve of a panel that is shown in the wrong unit, as text.
 pub(crate) fn problems(panel: &Panel, documented: &Documented) -> Vec<String> {
     let mut found = Vec::new();
+    // Its states are words.
+    if panel.kind == "state-timeline" {
+        return found;
+    }
     for target in &panel.targets {
         let shown = shown(panel, target);
         match wanted(target, documented) {
@@ -78,7 +82,9 @@ fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str
     let changed =
         functions.iter().find_map(|name| CHANGING.iter().find(|(changing, _)| changing == name));
     if let Some((_, unit)) = changed {
-        return Ok(BTreeSet::from([*unit]));
+        // A table's title says that its numbers are threads.
+        let other = if *unit == "suffix:threads" { "short" } else { unit };
+        return Ok(BTreeSet::from([*unit, other]));
     }
     if is_carbons(target) {
         return Ok(BTreeSet::from(["locale"]));

@@ -9,7 +9,7 @@ use super::alerts::{Curve, always, curve, invent, recent};
 use super::dashboards;
 
 /// Dashboard, panel, curve, and the value that it must have now with these points.
-const CLAIMS: [(&str, &str, &str, f64); 30] = [
+const CLAIMS: [(&str, &str, &str, f64); 31] = [
     // 40 of 200 CPUs; three of four GPUs.
     ("overview", "CPUs in use", "cpus", 0.2),
     ("overview", "GPUs in use", "gpus", 0.75),
@@ -18,6 +18,7 @@ const CLAIMS: [(&str, &str, &str, f64); 30] = [
     ("overview", "Nodes out", "down %", 0.06),
     ("overview", "Nodes out", "drained %", 0.14),
     ("cluster", "Nodes out", "drained %", 0.14),
+    ("cluster", "Nodes by state", "not responding", 1.0),
     ("cluster", "Out for a day", "drained", 4.0),
     ("cluster", "Out for a day", "drained %", 0.08),
     // In each round 2 of 10 jobs failed, and one ran out of memory.
@@ -33,8 +34,8 @@ const CLAIMS: [(&str, &str, &str, f64); 30] = [
     ("cluster", "CPUs in use", "long", 60.0),
     ("overview", "Partitions by pending jobs", "long", 30.0),
     ("overview", "Users by CPUs", "alice", 16.0),
-    ("overview", "RPC types by slurmctld's time", "REQUEST_JOB_INFO", 0.25),
-    ("rpc", "RPC time by type, last interval", "REQUEST_JOB_INFO", 0.8),
+    ("overview", "RPC types by threads kept busy", "REQUEST_JOB_INFO", 0.25),
+    ("rpc", "RPC types by threads kept busy", "REQUEST_JOB_INFO", 0.25),
     ("rpc", "RPC time by type", "REQUEST_JOB_INFO", 0.25),
     // 900 s; an hour and a half of two nodes each.
     ("jobs", "Wait so far, pending jobs", "median", 15.0),
@@ -50,7 +51,8 @@ const CLAIMS: [(&str, &str, &str, f64); 30] = [
     ("usage", "Running jobs of a QOS's GrpJobs", "urgent", 100.0),
 ];
 
-const CONSTANT: [(&str, f64); 48] = [
+const CONSTANT: [(&str, f64); 49] = [
+    ("slurm_nodes.flag.not_responding.gauge-nodes", 1.0),
     ("slurm_nodes.total.gauge-cpus_allocated", 40.0),
     ("slurm_nodes.total.gauge-cpus_total", 200.0),
     ("slurm_nodes.total.gauge-gpus_allocated", 3.0),

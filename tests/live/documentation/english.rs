@@ -42,8 +42,9 @@ fn what_a_user_reads_has_no_turn_that_has_to_be_read_twice() {
     assert_eq!(found("a", "Newspapers, swants and forlong.").len(), 0);
     let folder = Folder::new().unwrap();
     let mut texts = documents().unwrap();
-    let name = "config/slurm-graphite.toml";
-    texts.push((name.to_owned(), fs::read_to_string(top().join(name)).unwrap()));
+    for name in ["config/slurm-graphite.toml", "config/first.toml"] {
+        texts.push((name.to_owned(), fs::read_to_string(top().join(name)).unwrap()));
+    }
     for command in ["run", "once", "check", "stats", "status", "metrics", "carbon-rules"] {
         let help = run(&folder, &[command, "--help"]).unwrap();
         texts.push((format!("{command} --help"), help.stdout));

@@ -36,9 +36,9 @@ fn without_slurm_two_packages_read_slurmrestd_from_check_to_the_first_point() {
     chroot
         .run(&format!(
             "install -m 600 -o slurm-graphite -g slurm-graphite {} {STATE}/token\nsed -i -e \
-             's/^address = .*/address = \"{}\"/' -e 's/^interval = .*/interval = \"1s\"/' -e \
-             's|^#rest = .*|rest = \"{}\"|' -e 's|^#token_file = .*|token_file = \
-             \"{STATE}/token\"|' {CONFIGURATION}",
+             's/^address = .*/address = \"{}\"/' -e 's/^interval = .*/interval = \"1s\"/' \
+             {CONFIGURATION}\nprintf '[slurm]\\nrest = \"%s\"\\ntoken_file = \
+             \"{STATE}/token\"\\n' '{}' >> {CONFIGURATION}",
             folder.path().join("token").display(),
             carbon.address(),
             rest.url

@@ -15,13 +15,14 @@ mod collector;
 mod slurmctld;
 
 /// A rule.
-struct Rule {
+#[derive(Debug)]
+pub(crate) struct Rule {
     /// The last part of its uid.
-    name: &'static str,
+    pub(crate) name: &'static str,
     /// Its title after the cluster's name, and that of its page in docs/runbook.md.
-    title: &'static str,
+    pub(crate) title: &'static str,
     /// `critical`: somebody should look now. `warning`: somebody should look today.
-    severity: &'static str,
+    pub(crate) severity: &'static str,
     /// The reason for this threshold, which becomes a comment in the file.
     reason: &'static str,
     /// What is wrong, in a sentence with the value as `.Values.B`. There is no dollar sign, because
@@ -29,13 +30,13 @@ struct Rule {
     summary: &'static str,
     /// What to do first.
     advice: &'static str,
-    target: String,
+    pub(crate) target: String,
     /// How many seconds to look back. At any interval up to 5 minutes, this range must contain
     /// points.
-    window: u32,
-    reducer: &'static str,
+    pub(crate) window: u32,
+    pub(crate) reducer: &'static str,
     /// `gt` or `lt`, and the threshold.
-    limit: (&'static str, f64),
+    pub(crate) limit: (&'static str, f64),
     /// How long the condition must last before the alert fires.
     lasts: &'static str,
     /// Dashboard and panel to look at.
@@ -106,33 +107,53 @@ fn growth(counters: &str) -> String {
 }
 
 const HEAD: &str = "\
-# Alert rules for Grafana 10 to 13. Written by `make dashboards`; do not edit here.
+# Alert rules about SUBJECT, for Grafana 10 to 13. Written by `make dashboards`; do not edit here.
 #
 # Copy it to /etc/grafana/provisioning/alerting/. The rules ask the data source with the uid `graphite`, which
 # provisioning/datasources.yaml creates. For another uid, which is in the address of the data source's page in Grafana:
-#   sed -i -e 's/datasourceUid: graphite/datasourceUid: UID/' -e 's/uid: graphite }/uid: UID }/' slurm-graphite.yaml
+#   sed -i -e 's/datasourceUid: graphite/datasourceUid: UID/' -e 's/uid: graphite }/uid: UID }/' FILE.yaml
 # If the prefix is not `cluster`, change every `cluster.slurm_`, and the label `prefix`.
 # `runbook_url` leads to the dashboard *Runbook*, which must be imported too; Grafana fills in its
 # own address (root_url). With several clusters, each needs a file of its own, because a wildcard
 # would miss a cluster that has fallen silent. Each rule there needs its own uid, title and labels.
 # For a cluster named alpha with the prefix cluster.alpha:
 #   sed -e 's/cluster[.]slurm_/cluster.alpha.slurm_/g' -e 's/uid: slurm-graphite-/uid: alpha-slurm-graphite-/' \\
-#       -e 's/name: slurm-graphite/name: slurm-graphite alpha/' -e 's/Slurm cluster:/Slurm alpha:/g' \\
-#       -e 's/prefix: cluster/prefix: cluster.alpha/' -e 's/cluster: cluster/cluster: alpha/' slurm-graphite.yaml
+#       -e 's/name: FILE/name: FILE alpha/' -e 's/Slurm cluster:/Slurm alpha:/g' \\
+#       -e 's/prefix: cluster/prefix: cluster.alpha/' -e 's/cluster: cluster/cluster: alpha/' FILE.yaml
 # `dashboardUid` stays the same: the dashboards serve all clusters.
 apiVersion: 1
 groups:
   - orgId: 1
-    name: slurm-graphite
+    name: FILE
     folder: Slurm
     interval: 1m
     rules:
 ";
 
-/// The file. `panel` returns the id of a dashboard's panel by its title.
-pub(crate) fn file(panel: impl Fn(&str, &str) -> Option<u64>) -> Option<String> {
-    let mut file = HEAD.to_owned();
-    for rule in slurmctld::rules().iter().chain(&cluster::rules()).chain(&collector::rules()) {
+/// Rules about slurmctld and its schedulers.
+pub(crate) fn slurmctld() -> Vec<Rule> {
+    slurmctld::rules()
+}
+
+/// These, and rules about nodes, jobs and accounts.
+pub(crate) fn slurm() -> Vec<Rule> {
+    slurmctld().into_iter().chain(cluster::rules()).collect()
+}
+
+/// Rules about slurm-graphite itself.
+pub(crate) fn collector() -> Vec<Rule> {
+    collector::rules()
+}
+
+/// The file with this name. `panel` returns the id of a dashboard's panel by its title.
+pub(crate) fn file(
+    name: &str,
+    rules: &[Rule],
+    panel: impl Fn(&str, &str) -> Option<u64>,
+) -> Option<String> {
+    let subject = if name == "slurm" { "Slurm" } else { "slurm-graphite itself" };
+    let mut file = HEAD.replace("SUBJECT", subject).replace("FILE", name);
+    for rule in rules {
         let id = panel(rule.panel.0, rule.panel.1)?;
         let page = panel(runbook::NAME, rule.title)?;
         rule.write(&mut file, id, page).ok()?;

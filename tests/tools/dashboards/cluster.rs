@@ -4,8 +4,8 @@
 use crate::colours::NODES;
 use crate::grafana::{Dashboard, Row, closed, query_variable, row};
 use crate::needs;
-use crate::overview::{DOWN, DRAINED, age_of_data, nodes_out, pending_and_running};
-use crate::panel::{Panel, series, stat};
+use crate::overview::{DOWN, DRAINED, age_of_data, nodes_by_name, nodes_out, pending_and_running};
+use crate::panel::{Panel, series, stat, table};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -14,7 +14,17 @@ pub(crate) fn dashboard() -> Dashboard {
         description: "What are the nodes doing, how much of the machine is in use, and which \
             partition is full?",
         variables: vec![query_variable("partition", "Partition", "$prefix.slurm_partitions.*")],
-        rows: vec![load(), nodes(), use_of(), failures(), reservations(), gpus(), partitions()],
+        rows: vec![
+            load(),
+            nodes(),
+            use_of(),
+            failures(),
+            reserved(),
+            reservations(),
+            licenses(),
+            gpus(),
+            partitions(),
+        ],
     }
 }
 
@@ -52,6 +62,7 @@ fn nodes() -> Row {
             .decimals(1)
             .sized(5, 4)
             .worry(yellow, red)
+            .explained_by("Nodes are down")
     };
     // What is broken is on top of the stack.
     let state = |states: &str| format!("$prefix.slurm_nodes.state.{states}.gauge-nodes");
@@ -62,6 +73,9 @@ fn nodes() -> Row {
         last.join(",").replace(',', "|"),
         last.map(|states| state(&format!("{{{states}}}"))).join(", "),
     );
+    // 0 instead of nothing, because the flag has no path before a node ever had it.
+    let not_responding = "sumSeries(group($prefix.slurm_nodes.flag.not_responding.gauge-nodes, \
+        scale($prefix.slurm_nodes.total.gauge-nodes_total, 0)))";
     closed("Nodes (collectors.nodes)").surveys(needs::NODES).with([
         age_of_data(),
         nodes_out().sized(5, 4),
@@ -90,14 +104,18 @@ fn nodes() -> Row {
         ),
         series(
             "Nodes by state",
-            "Each node is in exactly one state. Drained and down nodes run no \
-            jobs.",
+            "Each node is in exactly one state. Drained and down nodes run no jobs. The dashed line \
+             counts nodes whose slurmd does not respond: until SlurmdTimeout they are still in the \
+             state that they had, mostly idle.",
         )
         .each(&by_state)
+        .line("not responding", "purple", not_responding)
         .stacked()
+        .apart("not responding")
         .whole()
         .coloured(&NODES)
         .sized(24, 9),
+        nodes_by_name(),
     ])
 }
 
@@ -187,7 +205,7 @@ fn failures() -> Row {
     ])
 }
 
-fn reservations() -> Row {
+fn reserved() -> Row {
     let of = |leaf: &str| format!("$prefix.slurm_nodes.reserved.gauge-nodes_{leaf}");
     closed("Reservations and upgrades (collectors.nodes)").surveys(needs::NODES).with([
         series(
@@ -209,6 +227,50 @@ fn reservations() -> Row {
         .each("$prefix.slurm_nodes.slurmd.*.gauge-nodes")
         .stacked()
         .whole(),
+    ])
+}
+
+fn reservations() -> Row {
+    let all = |leaf: &str| format!("$prefix.slurm_reservations.all.gauge-{leaf}");
+    closed("Reservations (collectors.reservations)").surveys(needs::RESERVATIONS).with([
+        series("Reservations", "All that exist, and those that have begun and not ended.")
+            .line("all", "blue", &all("count"))
+            .line("active", "green", &all("active"))
+            .whole()
+            .sized(8, 8),
+        series("Nodes of active reservations", "A node that is in two reservations counts twice.")
+            .line("nodes", "blue", &all("nodes"))
+            .whole()
+            .sized(8, 8),
+        series(
+            "Time until a reservation",
+            "Until the next one begins, until the next one with the flag MAINT begins, and until \
+             the next active one ends. No curve if none is planned.",
+        )
+        .line("begins", "blue", &all("seconds_to_start"))
+        .line("ends", "green", &all("seconds_to_end"))
+        .line("maintenance", "purple", "$prefix.slurm_reservations.maint.gauge-seconds_to_start")
+        .hours()
+        .sized(8, 8),
+    ])
+}
+
+fn licenses() -> Row {
+    let each = |leaf: &str| format!("$prefix.slurm_licenses.*.gauge-{leaf}");
+    closed("Licences (collectors.licenses)").surveys(needs::LICENSES).with([
+        series("Licences in use", "Licences that jobs use, of those that Slurm counts.")
+            .each(&each("used"))
+            .whole(),
+        table(
+            "Free licences",
+            "Those with the fewest come first: at 0, jobs that need one wait with the reason \
+             Licenses. A licence without a limit is not here.",
+            "Licence",
+        )
+        .each(&format!("limit(sortBy({}, 'current'), 20)", each("free")))
+        .whole()
+        .sorted_by("Now", false)
+        .sized(12, 8),
     ])
 }
 

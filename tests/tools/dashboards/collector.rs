@@ -1,9 +1,11 @@
 //! *Collector*: does slurm-graphite itself work?
 
+use crate::alerts;
 use crate::grafana::{Dashboard, Row, closed, query_variable, row, top};
 use crate::needs;
 use crate::overview::age_of_data;
-use crate::panel::{self, series, stat};
+use crate::panel::{self, series, stat, table};
+use crate::verdict::verdict;
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -24,6 +26,7 @@ fn growth(path: &str) -> String {
 
 fn health() -> Row {
     top([
+        verdict(&alerts::collector()),
         age_of_data().sized(3, 4),
         stat(
             "slurmctld",
@@ -32,7 +35,8 @@ fn health() -> Row {
         )
         .curve("slurmctld", "maxSeries($prefix.slurm_graphite.$host.gauge-slurmctld_up)")
         .sized(3, 4)
-        .switch("answers", "silent"),
+        .switch("answers", "silent")
+        .explained_by("slurmctld does not answer"),
         stat(
             "Carbon",
             "Whether all Carbons are connected. If the Carbon behind this dashboard is \
@@ -40,7 +44,8 @@ fn health() -> Row {
         )
         .curve("Carbon", "minSeries($prefix.slurm_graphite.$host.carbon.*.gauge-connected)")
         .sized(3, 4)
-        .switch("connected", "away"),
+        .switch("connected", "away")
+        .explained_by("A Carbon is down"),
         stat(
             "Queue on disk",
             "Whether the queue is on disk (queue.dir). If it is only in memory, \
@@ -48,7 +53,8 @@ fn health() -> Row {
         )
         .curve("queue", "minSeries($prefix.slurm_graphite.$host.queue.gauge-durable)")
         .sized(3, 4)
-        .switch("durable", "memory"),
+        .switch("durable", "memory")
+        .explained_by("Ticks are not written to disk"),
         stat(
             "Oldest unsent tick",
             "How long the oldest tick has waited to be sent. Above 0, a \
@@ -57,7 +63,8 @@ fn health() -> Row {
         .curve("age", "maxSeries($prefix.slurm_graphite.$host.carbon.*.gauge-queue_age)")
         .unit("s")
         .sized(3, 4)
-        .worry(60.0, 3600.0),
+        .worry(60.0, 3600.0)
+        .explained_by("A Carbon is down"),
         stat(
             "Points lost",
             "Points lost in the time range shown, because the queue was full, the \
@@ -74,7 +81,8 @@ fn health() -> Row {
         .unit("short")
         .total()
         .sized(3, 4)
-        .never(1.0),
+        .never(1.0)
+        .explained_by("slurm-graphite loses points"),
         stat(
             "Ticks missed",
             "Ticks without a reading in the time range shown, because the \
@@ -84,11 +92,12 @@ fn health() -> Row {
         .unit("short")
         .total()
         .sized(3, 4)
-        .worry(1.0, 20.0),
+        .worry(1.0, 20.0)
+        .explained_by("Readings are skipped"),
         stat(
             "Other trouble",
             "How many of these are so now: a Carbon in doubt, a queue that is \
-              too small, a refused reload. Open \"Trouble\" below to see which.",
+              too small, a refused reload. The table below says which.",
         )
         .curve(
             "now",
@@ -101,7 +110,8 @@ fn health() -> Row {
         )
         .whole()
         .sized(3, 4)
-        .never(1.0),
+        .never(1.0)
+        .opens("Runbook", "runbook"),
     ])
 }
 
@@ -146,84 +156,58 @@ fn work() -> Row {
     ])
 }
 
-/// What is 0 on a good day. The figures at the top say whether one of these is worth a look.
+/// The panel with everything that is 0 on a good day.
+pub(crate) const TROUBLE: &str = "What was not zero";
+
+/// What is 0 on a good day: what happened in an interval, and what is so now. The figures at the
+/// top say whether one of these is worth a look.
 fn trouble() -> Row {
-    closed("Trouble: normally zero").with([
-        series(
-            "Missed readings",
-            "Failed readings, skipped and late ticks, and restarted readers, counted per interval.",
-        )
-        .line("failed", "red", &growth("gauge-readings_failed"))
-        .line("skipped", "orange", &growth("gauge-ticks_skipped"))
-        .line("late", "yellow", &growth("gauge-ticks_late"))
-        .line("restarts", "purple", &growth("gauge-reader_restarts"))
-        .unit("short"),
-        series(
-            "Points lost by reason",
-            "Points lost per interval, by reason. If any are lost, see \
-            the log for details.",
-        )
-        .curve("queue full", &growth("carbon.*.gauge-points_dropped_full"))
-        .curve("too old", &growth("carbon.*.gauge-points_dropped_age"))
-        .curve("file damaged", &growth("carbon.*.gauge-points_dropped_damaged"))
-        .curve("superseded", &growth("carbon.*.gauge-points_superseded"))
-        .curve("not proved read", &growth("carbon.*.gauge-points_unproved"))
-        .curve("destination removed", &growth("queue.gauge-points_dropped_removed"))
-        .unit("short"),
-        series(
-            "Queue",
-            "Ticks that have not been sent yet, by destination. Those that were sent \
-                before a lost connection and are sent again are in queue_resend.",
-        )
-        .each("$prefix.slurm_graphite.$host.carbon.*.gauge-queue_ticks")
-        .whole(),
-        series(
-            "Carbons in doubt",
-            "1 while it is not known whether a destination still reads, \
-                because it hangs or its cache is full. The backlog is not sent during this time.",
-        )
-        .each("$prefix.slurm_graphite.$host.carbon.*.gauge-in_doubt"),
-        series(
-            "Not yet acknowledged",
-            "Bytes that were sent but not yet acknowledged by the \
-            destination's kernel.",
-        )
-        .each("$prefix.slurm_graphite.$host.carbon.*.gauge-unacked_bytes")
-        .unit("bytes"),
-        series("Ticks not on disk", "Ticks sent per interval before being written to disk.")
-            .line("not on disk", "red", &growth("queue.gauge-undurable"))
-            .unit("short"),
-        series(
-            "Queue too small",
-            "1 while queue.max_bytes is too small to hold all ticks within \
-            queue.resend_window.",
-        )
-        .line(
-            "too small",
-            "orange",
-            "maxSeries($prefix.slurm_graphite.$host.queue.gauge-window_short)",
-        ),
-        series(
-            "Refused reload",
-            "1 if the last reload failed because of an error in the \
-                configuration. The previous configuration stays in use.",
-        )
-        .line(
-            "refused",
-            "orange",
-            "maxSeries($prefix.slurm_graphite.$host.gauge-reload_refused)",
-        ),
-        series(
-            "Carbon's own errors",
-            "Files that Carbon could not create or write, and points \
-                that it threw away because its cache was full, as Carbon counts them itself \
-                (CARBON_METRIC_INTERVAL, CARBON_METRIC_PREFIX). slurm-graphite cannot know of \
-                them: Carbon has read these points.",
-        )
-        .line("errors", "red", "sumSeries(carbon.agents.*.errors)")
-        .line("thrown away", "orange", "sumSeries(carbon.agents.*.cache.overflow)")
-        .whole(),
-    ])
+    let own = |path: &str| format!("$prefix.slurm_graphite.$host.{path}");
+    let counted = [
+        ("readings failed", "gauge-readings_failed"),
+        ("ticks skipped", "gauge-ticks_skipped"),
+        ("ticks late", "gauge-ticks_late"),
+        ("readers started again", "gauge-reader_restarts"),
+        ("points lost: queue full", "carbon.*.gauge-points_dropped_full"),
+        ("points lost: too old", "carbon.*.gauge-points_dropped_age"),
+        ("points lost: file damaged", "carbon.*.gauge-points_dropped_damaged"),
+        ("points superseded", "carbon.*.gauge-points_superseded"),
+        ("points not proved read", "carbon.*.gauge-points_unproved"),
+        ("points lost: destination removed", "queue.gauge-points_dropped_removed"),
+        ("ticks not on disk", "queue.gauge-undurable"),
+    ];
+    let now = [
+        ("ticks that wait", "carbon.*.gauge-queue_ticks"),
+        ("Carbons in doubt", "carbon.*.gauge-in_doubt"),
+        ("queue too small", "queue.gauge-window_short"),
+        ("reload refused", "gauge-reload_refused"),
+    ];
+    let panel = table(
+        TROUBLE,
+        "What went wrong in an interval, or is wrong now, if it did within the time shown. A \
+         Carbon is in doubt while it is not known whether it still reads. The last two are \
+         carbon-cache's own figures (CARBON_METRIC_INTERVAL): files that it could not write, and \
+         points that it threw away because its cache was full.",
+        "What",
+    )
+    .sized(24, 7)
+    .whole();
+    let seen = |target: String| format!("maximumAbove({target}, 0)");
+    let panel = counted
+        .into_iter()
+        .fold(panel, |panel, (name, path)| panel.curve(name, &seen(growth(path))));
+    let panel = now.into_iter().fold(panel, |panel, (name, path)| {
+        panel.curve(name, &seen(format!("sumSeries({})", own(path))))
+    });
+    let panel = panel
+        .curve("Carbon's errors", &seen("sumSeries(carbon.agents.*.errors)".to_owned()))
+        .curve(
+            "Carbon's points thrown away",
+            &seen("sumSeries(carbon.agents.*.cache.overflow)".to_owned()),
+        );
+    row("Trouble")
+        .without_data("No data: each of these was 0 in the time shown.".to_owned(), "")
+        .with([panel])
 }
 
 fn surveys() -> Row {

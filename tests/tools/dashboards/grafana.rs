@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::panel::Panel;
 
 /// The columns of Grafana's grid.
-const COLUMNS: u32 = 24;
+pub(crate) const COLUMNS: u32 = 24;
 
 /// Panels under a heading, or without one at the top.
 #[derive(Debug, Clone)]
@@ -17,6 +17,8 @@ pub(crate) struct Row {
     collapsed: bool,
     /// Whether its panels have a point in each round of a survey, and not at every tick.
     is_survey: bool,
+    /// What its panels say if there is nothing to show.
+    without_data: Option<(String, &'static str)>,
     panels: Vec<Panel>,
 }
 
@@ -27,7 +29,13 @@ pub(crate) fn top(panels: impl IntoIterator<Item = Panel>) -> Row {
 
 /// A heading, for panels.
 pub(crate) fn row(title: &'static str) -> Row {
-    Row { title: Some(title), collapsed: false, is_survey: false, panels: Vec::new() }
+    Row {
+        title: Some(title),
+        collapsed: false,
+        is_survey: false,
+        without_data: None,
+        panels: Vec::new(),
+    }
 }
 
 /// A heading for panels that are hidden until it is clicked: not every site collects their metrics.
@@ -45,10 +53,22 @@ impl Row {
         Self { is_survey: true, ..self }
     }
 
+    /// The panels added after this call say this if there is nothing to show.
+    pub(crate) fn without_data(self, words: String, section: &'static str) -> Self {
+        Self { without_data: Some((words, section)), ..self }
+    }
+
     /// Adds panels.
     pub(crate) fn with(mut self, panels: impl IntoIterator<Item = Panel>) -> Self {
-        self.panels
-            .extend(panels.into_iter().map(|one| if self.is_survey { one.survey() } else { one }));
+        for mut panel in panels {
+            if self.is_survey {
+                panel = panel.survey();
+            }
+            if let Some((words, section)) = &self.without_data {
+                panel = panel.without_data(words, section);
+            }
+            self.panels.push(panel);
+        }
         self
     }
 }
@@ -85,6 +105,7 @@ impl Dashboard {
                 { "type": "panel", "id": "timeseries", "name": "Time series", "version": "" },
                 { "type": "panel", "id": "stat", "name": "Stat", "version": "" },
                 { "type": "panel", "id": "bargauge", "name": "Bar gauge", "version": "" },
+                { "type": "panel", "id": "state-timeline", "name": "State timeline", "version": "" },
                 { "type": "panel", "id": "table", "name": "Table", "version": "" },
                 { "type": "panel", "id": "alertlist", "name": "Alert list", "version": "" },
                 { "type": "panel", "id": "text", "name": "Text", "version": "" },
@@ -199,32 +220,54 @@ fn prefix_variable() -> Value {
     })
 }
 
+/// What every dashboard marks: each point of such a series that is not 0 is an event.
 fn annotations() -> Vec<Value> {
+    let begins =
+        |path: &str, words: &str| format!("alias(nonNegativeDerivative({path}), '{words}')");
+    let ends = |path: &str, words: &str| begins(&format!("scale({path}, -1)"), words);
     let reset = |kind: &str, words: &str| {
-        format!(
-            "alias(nonNegativeDerivative($prefix.slurm_sched_interval.gauge-resets_{kind}), \
-                '{words}')"
-        )
+        begins(&format!("$prefix.slurm_sched_interval.gauge-resets_{kind}"), words)
     };
-    let target = format!(
-        "group({}, {}, {})",
+    let resets = [
         reset("midnight", "Counters reset: midnight UTC"),
         reset("command", "Counters reset: sdiag --reset"),
-        reset("restart", "slurmctld restarted")
-    );
+        reset("restart", "slurmctld restarted"),
+    ];
+    let up = "$prefix.slurm_health.gauge-up";
+    let failed = "sumSeries($prefix.slurm_nodes.events.class.{down,fail}.gauge-reached)";
+    let slurm = [
+        ends(up, "slurmctld is silent"),
+        begins(up, "slurmctld answers again"),
+        format!("alias({failed}, 'Nodes failed')"),
+    ];
+    let connected = "minSeries($prefix.slurm_graphite.*.carbon.*.gauge-connected)";
+    let restarts = "sumSeries($prefix.slurm_graphite.*.gauge-reader_restarts)";
+    let collector = [
+        ends(connected, "Carbon is away"),
+        begins(connected, "Carbon is back"),
+        begins(restarts, "Reader started again: slurm.conf changed, or it failed"),
+    ];
     let alerts = json!({
         "name": "Annotations & Alerts", "type": "dashboard", "builtIn": 1, "enable": true,
             "hide": true,
         "datasource": { "type": "grafana", "uid": "-- Grafana --" }, "iconColor": "rgba(0, 211, \
             255, 1)",
     });
-    let resets = json!({
-        "name": "Resets", "enable": true, "hide": false, "datasource": data_source(),
-            "iconColor": "purple",
-        "target": { "refId": "Resets", "fromAnnotations": true, "target": target,
-            "textEditor": true },
-    });
-    vec![alerts, resets]
+    let marks = |name: &str, colour: &str, targets: &[String]| {
+        let target = format!("group({})", targets.join(", "));
+        json!({
+            "name": name, "enable": true, "hide": false, "datasource": data_source(),
+                "iconColor": colour,
+            "target": { "refId": name, "fromAnnotations": true, "target": target,
+                "textEditor": true },
+        })
+    };
+    vec![
+        alerts,
+        marks("Resets", "purple", &resets),
+        marks("Slurm", "red", &slurm),
+        marks("Collector", "orange", &collector),
+    ]
 }
 
 pub(crate) fn data_source() -> Value {

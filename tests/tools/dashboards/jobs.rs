@@ -31,6 +31,7 @@ fn now() -> Row {
             .curve(leaf, &format!("$prefix.slurm_sched_stats.gauge-jobs_{leaf}"))
             .whole()
             .neutral()
+            .opens("Scheduler", "scheduler")
     };
     let now = "when slurmctld last counted them, which it does about every 30 seconds";
     let reset = "since midnight UTC, slurmctld's start or sdiag --reset, whichever came last";
@@ -48,7 +49,8 @@ fn now() -> Row {
         )
         .curve("failed", "$prefix.slurm_sched_stats.gauge-jobs_failed")
         .whole()
-        .worry(10.0, 100.0),
+        .worry(10.0, 100.0)
+        .explained_by("Jobs are not launched"),
     ])
 }
 
@@ -77,6 +79,13 @@ fn flow() -> Row {
         .line("all", "blue", &per_minute("started"))
         .line("by backfill", "orange", &per_minute("backfilled"))
         .unit("short"),
+        series(
+            "Jobs that backfill started since slurmctld's start",
+            "sdiag's total. Unlike the other counters, it is not set to 0 at midnight.",
+        )
+        .line("jobs", "orange", "$prefix.slurm_sched_stats.gauge-bf_total_jobs_since_slurm_start")
+        .whole()
+        .sized(24, 6),
     ])
 }
 
@@ -100,7 +109,8 @@ fn ends() -> Row {
         )
         .curve("late", "$prefix.slurm_jobs_finished.reading.gauge-late_jobs")
         .whole()
-        .worry(10.0, 1000.0),
+        .worry(10.0, 1000.0)
+        .explained_by("Counts of finished jobs are late"),
         series(
             "Jobs ended per minute, by state",
             "Finished jobs from slurmdbd. Each job is \

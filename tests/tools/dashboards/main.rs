@@ -1,5 +1,5 @@
 //! Writes the contents of config/grafana: the dashboards, and the alert rules that link to their
-//! panels.
+//! panels; and those of config/graphite-web next to it, for sites without Grafana.
 //!
 //! `make dashboards` runs it on the repository. A test runs it on another folder and compares the
 //! two.
@@ -11,6 +11,7 @@ mod cluster;
 mod collector;
 mod colours;
 mod grafana;
+mod graphite_web;
 mod jobs;
 mod needs;
 mod overview;
@@ -19,6 +20,7 @@ mod rpc;
 mod runbook;
 mod scheduler;
 mod usage;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,6 +47,15 @@ fn main() -> Result<()> {
     for (name, dashboard) in &all {
         fs::write(folder.join(format!("{name}.json")), format!("{dashboard:#}\n"))?;
     }
+    let web = folder.with_file_name("graphite-web");
+    fs::create_dir_all(&web)?;
+    for (name, dashboard) in &all {
+        if let Some(state) = graphite_web::state(name, dashboard) {
+            fs::write(web.join(format!("{name}.json")), format!("{state:#}\n"))?;
+        }
+    }
+    let page = graphite_web::page(all.iter().map(|(name, dashboard)| (*name, dashboard)));
+    fs::write(web.join("slurm.html"), page)?;
     let panel = |dashboard: &str, title: &str| {
         let panels = all.get(dashboard)?.get("panels")?.as_array()?;
         let inside = panels.iter().filter_map(|row| row.get("panels")?.as_array()).flatten();
@@ -55,6 +66,10 @@ fn main() -> Result<()> {
             .get("id")?
             .as_u64()
     };
-    let rules = alerts::file(panel).context("an alert rule names a panel that is not there")?;
-    Ok(fs::write(folder.join("alerting/slurm-graphite.yaml"), rules)?)
+    for (name, rules) in [("slurm", alerts::slurm()), ("slurm-graphite", alerts::collector())] {
+        let file = alerts::file(name, &rules, panel)
+            .context("an alert rule names a panel that is not there")?;
+        fs::write(folder.join(format!("alerting/{name}.yaml")), file)?;
+    }
+    Ok(())
 }

@@ -2,7 +2,6 @@
 //! slurmctld.
 
 use crate::grafana::Row;
-use crate::panel::text;
 
 /// A collector that is off by default.
 #[derive(Debug, Clone, Copy)]
@@ -14,80 +13,92 @@ pub(crate) struct Need {
 }
 
 pub(crate) const NODES: Need = Need {
-    keys: "`[collectors.nodes]` with `enabled = true`",
+    keys: "[collectors.nodes] with enabled = true",
     cost: "one request a minute for all nodes, for which slurmctld holds its lock for nodes: \
         milliseconds for some hundred nodes.",
 };
 
 pub(crate) const EVENTS: Need = Need {
-    keys: "`[collectors.nodes]` with `enabled = true` and `events = true`",
+    keys: "[collectors.nodes] with enabled = true and events = true",
     cost: "slurmctld: the same request for all nodes, and one for the partitions.",
 };
 
 pub(crate) const PARTITIONS: Need = Need {
-    keys: "`[collectors.partitions]` with `enabled = true`",
+    keys: "[collectors.partitions] with enabled = true",
     cost: "one request a minute for all nodes and one for all jobs, which the collectors nodes and \
            jobs share: slurmctld walks them while it holds its locks.",
 };
 
 pub(crate) const JOBS: Need = Need {
-    keys: "`[collectors.jobs]` with `enabled = true`",
+    keys: "[collectors.jobs] with enabled = true",
     cost: "one request a minute for all jobs, as squeue makes it: slurmctld walks them while it \
            holds its lock for jobs, for some hundred milliseconds if there are 100,000.",
 };
 
 pub(crate) const WHO: Need = Need {
-    keys: "`[collectors.jobs]` with `enabled = true`, and `accounts` and `users` there for theirs",
+    keys: "[collectors.jobs] with enabled = true, and accounts and users there for theirs",
     cost: "the same request as for the rows above. Each account and user gets files in Graphite \
         that stay.",
 };
 
 pub(crate) const USERS: Need = Need {
-    keys: "`users = 10` in `[collectors.rpc_stats]` for the last table, and in \
-        `[collectors.jobs]`, with `enabled = true`, for the others",
+    keys: "users = 10 in [collectors.rpc_stats] for the last table, and in \
+        [collectors.jobs], with enabled = true, for the others",
     cost: "each user gets files in Graphite that stay. rpc_stats costs slurmctld nothing more; \
            jobs costs one request a minute for all jobs, as squeue makes it.",
 };
 
 pub(crate) const RPC_USERS: Need = Need {
-    keys: "`users = 10` in `[collectors.rpc_stats]`",
+    keys: "users = 10 in [collectors.rpc_stats]",
     cost: "slurmctld: nothing more. Graphite: 319 files within 30 days for ten users.",
 };
 
 pub(crate) const FINISHED: Need = Need {
-    keys: "`[collectors.finished]` with `enabled = true`",
+    keys: "[collectors.finished] with enabled = true",
     cost: "slurmctld: nothing. slurmdbd: one query a minute for the jobs of the last hour.",
 };
 
 pub(crate) const ASSOCIATIONS: Need = Need {
-    keys: "`[collectors.associations]` with `enabled = true`",
+    keys: "[collectors.associations] with enabled = true",
     cost: "one request a minute for all associations, for which slurmctld holds its locks for \
            associations, but not those for jobs or nodes. Limits that are not set are not drawn.",
 };
 
+pub(crate) const LICENSES: Need = Need {
+    keys: "[collectors.licenses] with enabled = true",
+    cost: "one request a minute for all licences.",
+};
+
+pub(crate) const RESERVATIONS: Need = Need {
+    keys: "[collectors.reservations] with enabled = true",
+    cost: "one request a minute for all reservations.",
+};
+
 pub(crate) const CONTROLLERS: Need = Need {
-    keys: "`[collectors.controllers]` with `enabled = true`",
+    keys: "[collectors.controllers] with enabled = true",
     cost: "one ping a minute to each host of SlurmctldHost.",
 };
 
 pub(crate) const SLURMDBD: Need = Need {
-    keys: "`[collectors.slurmdbd]` with `enabled = true`, and a user that is an administrator in \
+    keys: "[collectors.slurmdbd] with enabled = true, and a user that is an administrator in \
         slurmdbd's records",
     cost: "slurmctld: nothing. slurmdbd: one request a minute.",
 };
 
 pub(crate) const SEVERAL: Need = Need {
-    keys: "`follow` in `[slurm]` for the first curve, `rest` with a token for the second",
+    keys: "follow in [slurm] for the first curve, rest with a token for the second",
     cost: "nothing more.",
 };
 
 impl Row {
-    /// Adds a first panel that says what the row needs.
+    /// Panels without data say what the row needs.
     pub(crate) fn needs(self, Need { keys, cost }: Need) -> Self {
-        self.with([text("", &format!("**Needs:** {keys}. **Costs:** {cost}")).sized(24, 2)])
+        let section = keys.split_inclusive(']').next().unwrap_or_default();
+        let section = section.get(section.find('[').unwrap_or(0)..).unwrap_or_default();
+        self.without_data(format!("No data. Needs: {keys}. Costs: {cost}"), section)
     }
 
-    /// Adds a first panel that says what the row needs. The row's panels are a survey's.
+    /// The same for panels of a survey.
     pub(crate) fn surveys(self, need: Need) -> Self {
         self.survey().needs(need)
     }

@@ -3,9 +3,11 @@
 //! What is open has data with the shipped configuration. Other collectors have rows of their own,
 //! which are closed.
 
+use crate::alerts::{self, Rule};
 use crate::grafana::{Dashboard, Row, closed, row, top};
 use crate::needs;
-use crate::panel::{Panel, alerts, series, stat, table};
+use crate::panel::{self, Panel, series, stat, table, timeline};
+use crate::verdict::verdict;
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -44,19 +46,22 @@ pub(crate) fn age_of_data() -> Panel {
     .curve("age", &format!("maxSeries(group({age}, scale({age}, 0)))"))
     .unit("s")
     .min(0.0)
+    .without_curve()
     .worry(120.0, 300.0)
+    .explained_by("No Slurm metrics arrive")
 }
 
 pub(crate) fn answers() -> Panel {
     stat("slurmctld", "Whether slurmctld answered the last request.")
         .curve("slurmctld", "$prefix.slurm_health.gauge-up")
         .switch("answers", "silent")
+        .explained_by("slurmctld does not answer")
 }
 
 /// Also on *Scheduler*, where nothing else in the top row says that the scheduler is slow.
 pub(crate) fn main_cycle() -> Panel {
     stat(
-        "Main cycle",
+        "Last main cycle",
         "How long the last cycle of the main scheduler took. It holds slurmctld's locks, so above \
             a second users have to wait.",
     )
@@ -73,6 +78,7 @@ pub(crate) fn jobs() -> Panel {
         .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
         .whole()
         .neutral()
+        .opens("Jobs", "jobs")
 }
 
 /// The numbers of pending and running jobs over time.
@@ -83,6 +89,11 @@ pub(crate) fn pending_and_running() -> Panel {
     )
     .line("pending", "yellow", "$prefix.slurm_sched_stats.gauge-jobs_pending")
     .line("running", "blue", "$prefix.slurm_sched_stats.gauge-jobs_running")
+    .week_ago(
+        "pending a week ago",
+        "semi-dark-yellow",
+        "$prefix.slurm_sched_stats.gauge-jobs_pending",
+    )
     // Below 20,000 that wait, 300 that run would lie on the axis.
     .right("running", "locale")
     .whole()
@@ -108,64 +119,21 @@ pub(crate) const DOWN: &str = "down,fail,inval,unknown";
 pub(crate) const DRAINED: &str = "drained,draining";
 
 fn now() -> Row {
+    let rules: Vec<Rule> = alerts::slurm().into_iter().chain(alerts::collector()).collect();
     top([
-        age_of_data().sized(3, 4),
+        verdict(&rules),
         answers().sized(3, 4),
         stat(
-            "RPC time",
+            "Mean RPC time",
             "Mean time of an RPC in the last interval: how long a user waits for squeue or sbatch. \
              Milliseconds are normal; at a second, commands hang.",
         )
-        .curve("mean", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
+        .curve("mean", RPC_TIME)
         .unit("µs")
         .worry(100_000.0, 1_000_000.0)
+        .opens("RPC load", "rpc")
         .sized(3, 4),
-        main_cycle(),
-        stat(
-            "Started per minute",
-            "Jobs started per minute, in the last interval. If it is 0 \
-            while jobs wait, see why with squeue.",
-        )
-        .curve("started", "$prefix.slurm_sched_interval.gauge-jobs_started_per_minute")
-        .whole()
-        .neutral(),
-        jobs(),
-        stat(
-            "Carbon waits",
-            "How long the oldest tick has waited to be sent to a Carbon. Above 0, a destination is \
-             down or slow; nothing is lost before queue.max_age. If the Carbon of this Graphite is \
-             down, only Age of data shows it.",
-        )
-        .curve("oldest tick", "maxSeries($prefix.slurm_graphite.*.carbon.*.gauge-queue_age)")
-        .unit("s")
-        .worry(60.0, 3600.0),
-        stat(
-            "Jobs not launched",
-            "Jobs per minute that slurmd could not start. The cause is a broken node or file \
-                system, not a failing program.",
-        )
-        .curve("a minute", "$prefix.slurm_sched_interval.gauge-jobs_failed_per_minute")
-        .unit("short")
-        .worry(0.5, 5.0)
-        .sized(7, 4),
-        stat(
-            "Messages for nodes",
-            "Messages that are waiting to be sent to nodes. If there are \
-              hundreds and the number does not fall, nodes do not answer.",
-        )
-        .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
-        .whole()
-        .worry(500.0, 2000.0)
-        .sized(7, 4),
-        stat(
-            "Messages for slurmdbd",
-            "Messages that slurmctld has not yet been able to send to \
-              slurmdbd. When this queue is full, accounting records are lost.",
-        )
-        .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
-        .whole()
-        .worry(100.0, 2000.0)
-        .sized(7, 4),
+        main_cycle().opens("Scheduler", "scheduler"),
         stat(
             "Last backfill",
             "Time since the last backfill cycle began. slurmctld runs a cycle only if something \
@@ -175,7 +143,60 @@ fn now() -> Row {
         .unit("s")
         .without_curve()
         .neutral()
+        .opens("Scheduler", "scheduler")
         .sized(3, 4),
+        stat(
+            "Started per minute",
+            "Jobs started per minute, in the last interval. If it is 0 \
+            while jobs wait, see why with squeue.",
+        )
+        .curve("started", "$prefix.slurm_sched_interval.gauge-jobs_started_per_minute")
+        .whole()
+        .neutral()
+        .opens("Jobs", "jobs"),
+        jobs(),
+        stat(
+            "Carbon waits",
+            "How long the oldest tick has waited to be sent to a Carbon. Above 0, a destination is \
+             down or slow; nothing is lost before queue.max_age. If the Carbon of this Graphite is \
+             down, only Age of data shows it.",
+        )
+        .curve("oldest tick", "maxSeries($prefix.slurm_graphite.*.carbon.*.gauge-queue_age)")
+        .unit("s")
+        .worry(60.0, 3600.0)
+        .opens("Collector", "collector"),
+        stat(
+            "Jobs not launched",
+            "Jobs per minute that slurmd could not start. The cause is a broken node or file \
+                system, not a failing program.",
+        )
+        .curve("a minute", "$prefix.slurm_sched_interval.gauge-jobs_failed_per_minute")
+        .unit("short")
+        .worry(0.5, 5.0)
+        .explained_by("Jobs are not launched")
+        .sized(7, 4),
+        stat(
+            "Messages for nodes",
+            "Messages that are waiting to be sent to nodes. If there are \
+              hundreds and the number does not fall, nodes do not answer.",
+        )
+        .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
+        .whole()
+        .worry(500.0, 2000.0)
+        .opens("Cluster", "cluster")
+        .sized(7, 4),
+        stat(
+            "Messages for slurmdbd",
+            "Messages that slurmctld has not yet been able to send to \
+              slurmdbd. When this queue is full, accounting records are lost.",
+        )
+        .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
+        .whole()
+        .worry(100.0, 2000.0)
+        .opens("Scheduler", "scheduler")
+        .sized(7, 4),
+        // Not first: it is seldom the news.
+        age_of_data().sized(3, 4),
     ])
 }
 
@@ -193,6 +214,28 @@ pub(crate) fn nodes_out() -> Panel {
     .unit("percentunit")
     .decimals(1)
     .worry(0.02, 0.1)
+    .opens("Cluster", "cluster")
+}
+
+/// 0 or a state, by node.
+const BROKEN: &str = "limit(maximumAbove(groupByNode(group(\
+    $prefix.slurm_nodes.node_state.*.gauge-drain, \
+    scale($prefix.slurm_nodes.node_state.*.gauge-not_responding, 2), \
+    scale($prefix.slurm_nodes.node_state.*.gauge-down, 3)), -2, 'max'), 0), 40)";
+
+const NO_NODE: &str = "No data: no node was out of service in the time shown. \
+    Needs: [collectors.nodes] with enabled = true and each = true.";
+
+/// Which nodes are out, from when to when.
+pub(crate) fn nodes_by_name() -> Panel {
+    timeline(
+        "Nodes that are down, drained or do not respond",
+        "Every node that was out of service at some time of those shown. sinfo -R has the reason.",
+        NO_NODE,
+        &[(1, "drained", "orange"), (2, "not responding", "purple"), (3, "down", "red")],
+    )
+    .nodes(BROKEN, 0)
+    .sized(24, 8)
 }
 
 /// Of the jobs that ended within the last hour, the share that did not end as their users intended.
@@ -207,18 +250,25 @@ pub(crate) const FAILING: &str = "divideSeries(divideSeries(movingSum(sumSeries(
 pub(crate) fn failing(title: &str) -> Panel {
     let description = "Of the jobs that ended in the last hour, the share that failed, ran out of \
         memory or lost a node.";
-    stat(title, description).curve("failed", FAILING).unit("percentunit").worry(0.2, 0.5)
+    stat(title, description)
+        .curve("failed", FAILING)
+        .unit("percentunit")
+        .worry(0.2, 0.5)
+        .explained_by("Many jobs fail")
 }
 
 /// Closed, because it is empty on a good day, and where the rules are not provisioned.
 fn firing() -> Row {
-    closed("Alerts that fire (alert rules)").with([alerts(
+    closed("Alerts that fire (alert rules)").with([panel::alerts(
         "Alerts",
         "Alerts that are firing or pending. Each one links to its page of the runbook. The \
              list is also empty if the alert rules are not provisioned.",
     )
     .sized(24, 8)])
 }
+
+pub(crate) const RPC_TIME: &str = "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time";
+pub(crate) const MAIN_CYCLE: &str = "$prefix.slurm_sched_interval.gauge-main_mean_cycle";
 
 fn lately() -> Row {
     let rate = |leaf: &str| format!("$prefix.slurm_sched_interval.gauge-jobs_{leaf}_per_minute");
@@ -246,24 +296,26 @@ fn lately() -> Row {
         .sized(8, 8),
         series(
             "How long slurmctld takes",
-            "Mean time of an RPC, and of a cycle of the main scheduler, in each interval. Both \
-                wait for the same locks.",
+            "Mean time of an RPC, and of a cycle of the main scheduler, in each interval, now and \
+             a week ago. Both wait for the same locks.",
         )
-        .line("RPC", "purple", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
-        .line("main cycle", "blue", "$prefix.slurm_sched_interval.gauge-main_mean_cycle")
+        .line("mean RPC", "purple", RPC_TIME)
+        .line("mean main cycle", "blue", MAIN_CYCLE)
+        .week_ago("RPC a week ago", "light-purple", RPC_TIME)
+        .week_ago("cycle a week ago", "light-blue", MAIN_CYCLE)
         .unit("µs")
         .log()
         .worry(100_000.0, 1_000_000.0)
         .sized(8, 8),
         table(
-            "RPC types by slurmctld's time",
-            "Which requests keep slurmctld busy. 100% is one thread that does nothing else. Click \
-             a name to see how often they come, and who sends them.",
+            "RPC types by threads kept busy",
+            "How many of slurmctld's threads each request kept busy: now, and at most in the \
+             shown time. Click a name to see how often they come, and who sends them.",
             "Type",
         )
         .each(&busiest("type"))
-        .unit("percentunit")
-        .decimals(1)
+        .unit("short")
+        .decimals(2)
         .leads_to("RPCs of this type", "rpc", "type")
         .sized(8, 8),
     ])
@@ -275,13 +327,16 @@ pub(crate) fn busy(level: &str) -> String {
     format!("scale(perSecond($prefix.slurm_rpc_stats.{level}.gauge-total_time), 0.000001)")
 }
 
-/// The ten types or users that take most of slurmctld's time.
+/// The unit of [`busy`].
+pub(crate) const THREADS: &str = "suffix:threads";
+
+/// The ten types or users that took most of slurmctld's time: also those that have stopped.
 fn busiest(what: &str) -> String {
-    format!("highestCurrent({}, 10)", busy(&format!("{what}.*")))
+    format!("highestMax({}, 10)", busy(&format!("{what}.*")))
 }
 
 fn most(what: &str) -> String {
-    format!("highestCurrent($prefix.{what}, 10)")
+    format!("highestMax($prefix.{what}, 10)")
 }
 
 fn nodes() -> Row {
@@ -299,6 +354,7 @@ fn nodes() -> Row {
             .min(0.0)
             .sized(6, 4)
             .neutral()
+            .opens("Cluster", "cluster")
     };
     closed("Nodes (collectors.nodes)").surveys(needs::NODES).with([
         used("CPUs in use", "cpus", "Share of all CPUs that is allocated to jobs."),
@@ -308,6 +364,7 @@ fn nodes() -> Row {
             "Share of all GPUs that is allocated to jobs. A cluster without GPUs has no data here.",
         ),
         nodes_out().sized(12, 4),
+        nodes_by_name(),
     ])
 }
 
@@ -355,14 +412,14 @@ fn users() -> Row {
                 .whole()
                 .leads_to("Jobs of this user", "jobs", "user"),
             table(
-                "Users by slurmctld's time",
-                "Users whose RPCs keep slurmctld busy. 100% is one thread that does nothing else. \
-             Click a name to see what that user requests.",
+                "Users by threads kept busy",
+                "How many of slurmctld's threads each user's RPCs kept busy. Click a name to see \
+                 what that user requests.",
                 "User",
             )
             .each(&busiest("user"))
-            .unit("percentunit")
-            .decimals(1)
+            .unit("short")
+            .decimals(2)
             .leads_to("RPCs of this user", "rpc", "user"),
         ])
 }

@@ -7,10 +7,11 @@ mod kinds;
 
 use serde_json::{Map, Value, json};
 
-use crate::grafana::data_source;
+use crate::grafana::{COLUMNS, data_source};
+use crate::runbook;
 
 use self::kinds::no_data;
-pub(crate) use self::kinds::{alerts, bars, series, stat, table, text};
+pub(crate) use self::kinds::{alerts, bars, series, stat, table, text, timeline};
 
 /// A curve of a survey, which comes once a minute, is drawn through this many milliseconds without
 /// a point.
@@ -23,8 +24,11 @@ const FRESH: u32 = 4;
 /// few minutes.
 const NOW: &str = "1h";
 
-/// One panel. [`series`], [`stat`], [`bars`], [`table`], [`alerts`] or [`text`] make it with
-/// defaults, and methods change these.
+/// The colour of a panel without one.
+const NO_COLOUR: &str = "transparent";
+
+/// One panel. [`series`], [`stat`], [`bars`], [`table`], [`timeline`], [`alerts`] or [`text`] make
+/// it with defaults, and methods change these.
 #[derive(Debug, Clone)]
 pub(crate) struct Panel {
     /// The kind of visualization, as Grafana calls it.
@@ -72,7 +76,8 @@ impl Panel {
 
     /// Adds a curve with this name.
     pub(crate) fn curve(self, name: &str, target: &str) -> Self {
-        self.target(target, format!("alias({{}}, '{name}')"))
+        let quote = if name.contains('\'') { '"' } else { '\'' };
+        self.target(target, format!("alias({{}}, {quote}{name}{quote})"))
     }
 
     /// Adds a curve with this name in a fixed colour.
@@ -93,6 +98,11 @@ impl Panel {
     /// Adds a target that names its curves itself.
     pub(crate) fn named(self, target: &str) -> Self {
         self.target(target, "{}".to_owned())
+    }
+
+    /// Adds a dashed curve of the same figure a week ago, in a paler shade.
+    pub(crate) fn week_ago(self, name: &str, colour: &str, target: &str) -> Self {
+        self.line(name, colour, &format!("timeShift({target}, '7d')")).beside(name)
     }
 
     fn target(mut self, target: &str, named: String) -> Self {
@@ -163,12 +173,6 @@ impl Panel {
     /// Width in 24ths of the page, height in lines of 30 pixels.
     pub(crate) fn sized(mut self, width: u32, height: u32) -> Self {
         self.size = (width, height);
-        // A graph as wide as the page has room for its whole legend next to it.
-        if let Some(place) =
-            self.options.get_mut("legend").and_then(|legend| legend.get_mut("placement"))
-        {
-            *place = json!(if width == 24 { "right" } else { "bottom" });
-        }
         self
     }
 
@@ -186,17 +190,28 @@ impl Panel {
         self
     }
 
-    /// Yellow and red from these values on, with dashed lines in graphs.
+    /// Yellow and red from these values on, with dashed lines in graphs; a tile has this colour as
+    /// its background, and none below.
     pub(crate) fn worry(mut self, yellow: f64, red: f64) -> Self {
         if self.kind == "timeseries" {
             self.custom.insert("thresholdsStyle".to_owned(), json!({ "mode": "dashed" }));
         }
-        self.steps(&[("green", None), ("yellow", Some(yellow)), ("red", Some(red))])
+        self.alarming(&[("yellow", Some(yellow)), ("red", Some(red))])
     }
 
     /// Red from this value on.
     pub(crate) fn never(self, red: f64) -> Self {
-        self.steps(&[("green", None), ("red", Some(red))])
+        self.alarming(&[("red", Some(red))])
+    }
+
+    fn alarming(mut self, steps: &[(&str, Option<f64>)]) -> Self {
+        let mut good = "green";
+        if self.kind == "stat" {
+            self.options.insert("colorMode".to_owned(), json!("background"));
+            self = self.default("mappings", json!([no_data(0, NO_COLOUR)]));
+            good = NO_COLOUR;
+        }
+        self.steps(&[&[(good, None)], steps].concat())
     }
 
     /// No colour that judges the value.
@@ -229,8 +244,41 @@ impl Panel {
             json!([{ "type": "value", "options": {
                 "1": { "text": one, "color": "green", "index": 0 },
                 "0": { "text": zero, "color": "red", "index": 1 },
-            } }, no_data(2, "panel-bg")]),
+            } }, no_data(2, NO_COLOUR)]),
         )
+    }
+
+    /// Words instead of "no data" if there is no series at all; a tile has room for `section` alone.
+    pub(crate) fn without_data(self, words: &str, section: &str) -> Self {
+        match self.kind {
+            // A legend would have these words for a series without a point.
+            "timeseries" => self
+                .default("mappings", json!([no_data(0, "text")]))
+                .default("noValue", json!(words)),
+            "table" => self.default("noValue", json!(words)),
+            // It says itself what it means that there is none.
+            "state-timeline" => self,
+            _ => self.default("noValue", json!(format!("no data: {section}"))),
+        }
+    }
+
+    /// A click on the tile opens this dashboard.
+    pub(crate) fn opens(self, title: &str, dashboard: &str) -> Self {
+        let url = format!(
+            "/d/slurm-graphite-{dashboard}?var-datasource=${{datasource}}&var-prefix=${{prefix}}\
+                &${{__url_time_range}}"
+        );
+        self.default("links", json!([{ "title": title, "targetBlank": false, "url": url }]))
+    }
+
+    /// A click on one of its curves opens this.
+    pub(crate) fn links(self, curve: &str, link: &Value) -> Self {
+        self.property(curve, "links", &json!([link]))
+    }
+
+    /// A click on the tile opens this page of the runbook.
+    pub(crate) fn explained_by(self, page: &str) -> Self {
+        self.default("links", json!([runbook::link(page)]))
     }
 
     /// The panel shows a survey, which runs once a minute and not at every tick. Only lines are
@@ -296,10 +344,23 @@ impl Panel {
             .property(curve, "custom.fillOpacity", &json!(0))
     }
 
+    /// A dashed line across a stack, which is not part of it.
+    pub(crate) fn apart(self, curve: &str) -> Self {
+        let none = json!({ "mode": "none", "group": "A" });
+        self.beside(curve).property(curve, "custom.stacking", &none)
+    }
+
+    /// The lines of a table in the order of this column.
+    pub(crate) fn sorted_by(mut self, column: &str, descending: bool) -> Self {
+        let order = json!([{ "displayName": column, "desc": descending }]);
+        self.options.insert("sortBy".to_owned(), order);
+        self
+    }
+
     /// A number of things, without a colour that judges it, next to the share that has one.
     pub(crate) fn number(self, curve: &str, target: &str) -> Self {
         self.curve(curve, target)
-            .colour(curve, "text")
+            .colour(curve, NO_COLOUR)
             .property(curve, "unit", &json!("locale"))
             .property(curve, "decimals", &json!(0))
     }
@@ -323,7 +384,8 @@ impl Panel {
     }
 
     /// The JSON that Grafana reads.
-    pub(crate) fn json(self, id: u32, x: u32, y: u32) -> Value {
+    pub(crate) fn json(mut self, id: u32, x: u32, y: u32) -> Value {
+        self.place_legend();
         let mut panel = object(json!({
             "id": id, "type": self.kind, "title": self.title, "options": self.options,
                 "transparent": self.kind == "text",
@@ -336,14 +398,14 @@ impl Panel {
         if self.kind == "alertlist" {
             return Value::Object(panel);
         }
-        let targets = self.targets.iter().zip('A'..).map(|((target, named), id)| {
+        let targets = self.targets.iter().enumerate().map(|(index, (target, named))| {
             let fresh = match self.merged {
                 _ if self.is_now => format!("keepLastValue({target}, {FRESH})"),
                 Some(function) => format!("consolidateBy({target}, '{function}')"),
                 None => target.clone(),
             };
             let target = named.replace("{}", &fresh);
-            json!({ "refId": id, "datasource": data_source(), "target": target,
+            json!({ "refId": ref_id(index), "datasource": data_source(), "target": target,
                 "textEditor": true })
         });
         let targets = targets.collect();
@@ -355,7 +417,7 @@ impl Panel {
             panel.insert("transformations".to_owned(), json!(self.transformations));
         }
         let mut defaults = self.defaults;
-        if ["timeseries", "table"].contains(&self.kind) {
+        if ["timeseries", "table", "state-timeline"].contains(&self.kind) {
             defaults.insert("custom".to_owned(), Value::Object(self.custom));
         }
         panel.insert("datasource".to_owned(), data_source());
@@ -365,6 +427,29 @@ impl Panel {
             json!({ "defaults": defaults, "overrides": self.overrides }),
         );
         Value::Object(panel)
+    }
+
+    /// A legend below a graph has room for two curves. That of more is on the right of a wide
+    /// graph, and a list of names below a narrow one.
+    fn place_legend(&mut self) {
+        let has_many = self.targets.len() > 2
+            || self.targets.iter().any(|(_, named)| !named.starts_with("alias("));
+        let wide = json!({ "showLegend": true, "displayMode": "table", "placement": "right",
+            "calcs": ["lastNotNull", "max"] });
+        let narrow = json!({ "showLegend": true, "displayMode": "list", "placement": "bottom",
+            "calcs": [] });
+        if self.kind == "timeseries" && (has_many || self.size.0 == COLUMNS) {
+            self.options.insert("legend".to_owned(), if self.size.0 < 12 { narrow } else { wide });
+        }
+    }
+}
+
+/// Grafana's name of a target: A to Z, then A1 to Z1.
+fn ref_id(index: usize) -> String {
+    let letter = ('A'..='Z').cycle().nth(index).unwrap_or('A');
+    match index / 26 {
+        0 => letter.to_string(),
+        round => format!("{letter}{round}"),
     }
 }
 

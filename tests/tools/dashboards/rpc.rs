@@ -2,8 +2,8 @@
 
 use crate::grafana::{Dashboard, Row, choice, closed, query_variable, row, top};
 use crate::needs;
-use crate::overview::busy;
-use crate::panel::{bars, growth, series, stat};
+use crate::overview::{RPC_TIME, THREADS, busy};
+use crate::panel::{growth, series, stat, table};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -26,7 +26,8 @@ fn totals() -> Row {
             .curve("per minute", "$prefix.slurm_rpc_stats.total.gauge-calls_per_minute")
             .unit("reqpm")
             .sized(5, 4)
-            .neutral(),
+            .neutral()
+            .opens("Scheduler", "scheduler"),
         stat(
             "RPCs at a time",
             "Average number of RPCs that slurmctld was serving at the same time, including the \
@@ -37,16 +38,18 @@ fn totals() -> Row {
         .unit("short")
         .decimals(2)
         .sized(5, 4)
-        .neutral(),
+        .neutral()
+        .opens("Scheduler", "scheduler"),
         stat(
-            "Mean time",
+            "Mean RPC time",
             "Mean time of an RPC in the interval. It includes the time that the RPC \
             waited for locks.",
         )
-        .curve("mean time", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
+        .curve("mean time", RPC_TIME)
         .unit("µs")
         .sized(5, 4)
-        .worry(100_000.0, 1_000_000.0),
+        .worry(100_000.0, 1_000_000.0)
+        .explained_by("slurmctld answers slowly"),
         stat(
             "Threads",
             "RPCs being served right now, one thread each. Up to Slurm 24.05, new RPCs \
@@ -55,7 +58,8 @@ fn totals() -> Row {
         .curve("threads", "$prefix.slurm_sched_stats.gauge-server_thread_count")
         .whole()
         .sized(5, 4)
-        .worry(128.0, 230.0),
+        .worry(128.0, 230.0)
+        .explained_by("slurmctld runs out of threads"),
         stat(
             "Tables",
             "Rows in slurmctld's RPC tables. They are full at 100 types and 200 users; \
@@ -66,7 +70,8 @@ fn totals() -> Row {
         .curve("types", "$prefix.slurm_rpc_stats.total.gauge-types")
         .curve("users", "$prefix.slurm_rpc_stats.total.gauge-users")
         .whole()
-        .neutral(),
+        .neutral()
+        .explained_by("slurmctld's table of RPC types is full"),
     ])
 }
 
@@ -76,24 +81,25 @@ fn types() -> Row {
     row("By type").with([
         series(
             "RPC time by type",
-            "What keeps slurmctld busy: 100% is one thread that does nothing else. \"others\" is \
-             the sum of the smaller types. If REQUEST_JOB_INFO or REQUEST_PARTITION_INFO is large, \
+            "How many of slurmctld's threads each type keeps busy. \"others\" is the sum of the \
+             smaller types. If REQUEST_JOB_INFO or REQUEST_PARTITION_INFO is large, \
              somebody is running squeue or sinfo in a loop.",
         )
         .each(&largest)
         .line("others", "text", &format!("diffSeries(sumSeries({all}), sumSeries({largest}))"))
-        .unit("percentunit")
+        .unit(THREADS)
         .stacked()
         .leads_to("This type alone", "rpc", "type")
         .sized(14, 10),
-        bars(
-            "RPC time by type, last interval",
-            "Each type's share of slurmctld's RPC time in the \
-            last interval.",
+        table(
+            "RPC types by threads kept busy",
+            "How many threads each type kept busy: now, and at most in the shown time, so that a \
+             type that has stopped is still in it.",
+            "Type",
         )
-        .each("highestCurrent($prefix.slurm_rpc_stats.type.$type.gauge-time_share, $most)")
-        .unit("percentunit")
-        .max(1.0)
+        .each(&format!("highestMax({all}, $most)"))
+        .unit("short")
+        .decimals(2)
         .leads_to("This type alone", "rpc", "type")
         .sized(10, 10),
         series("Calls", "RPCs per minute, by type.")
@@ -129,6 +135,16 @@ fn users() -> Row {
         .max(1.0)
         .stacked()
         .leads_to("This user alone", "rpc", "user"),
+        table(
+            "Users by threads kept busy",
+            "How many threads each user's RPCs kept busy: now, and at most in the shown time.",
+            "User",
+        )
+        .each(&format!("highestMax({}, $most)", busy("user.$user")))
+        .unit("short")
+        .decimals(2)
+        .leads_to("This user alone", "rpc", "user")
+        .sized(12, 8),
         series(
             "RPCs by user",
             "RPCs per minute. A user far above the rest is probably running a script that polls \

@@ -1,6 +1,8 @@
 //! *Runbook*: docs/runbook.md as a dashboard with a panel for each alert rule, so that an alert's
 //! link works wherever Grafana runs.
 
+use serde_json::{Value, json};
+
 use crate::grafana::{Dashboard, top};
 use crate::panel::text;
 
@@ -17,6 +19,13 @@ pub(crate) fn dashboard() -> Dashboard {
         variables: Vec::new(),
         rows: vec![top(pages().map(|(title, page)| text(title, page).sized(12, 11)))],
     }
+}
+
+/// A link to the page with this title. Panels are numbered from 1.
+pub(crate) fn link(page: &str) -> Value {
+    let id = pages().position(|(title, _)| title == page).map_or(0, |index| index + 1);
+    let url = format!("/d/slurm-graphite-{NAME}?viewPanel={id}&${{__url_time_range}}");
+    json!({ "title": format!("Runbook: {page}"), "targetBlank": false, "url": url })
 }
 
 /// Titles with their text.

@@ -1,10 +1,12 @@
 //! *Scheduler*: is slurmctld healthy, how long do its cycles take, how far do they get, and why do
 //! they end?
 
+use crate::alerts;
 use crate::grafana::{Dashboard, Row, closed, row, top};
 use crate::needs;
-use crate::overview::{age_of_data, answers, jobs, main_cycle};
+use crate::overview::{MAIN_CYCLE, RPC_TIME, age_of_data, answers, jobs, main_cycle};
 use crate::panel::{Panel, growth, series, stat};
+use crate::verdict::verdict;
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -19,9 +21,10 @@ pub(crate) fn dashboard() -> Dashboard {
 
 fn health() -> Row {
     top([
+        verdict(&alerts::slurmctld()),
         age_of_data().sized(3, 4),
         answers().sized(3, 4),
-        main_cycle(),
+        main_cycle().explained_by("The main scheduler is slow"),
         stat(
             "Last backfill",
             "Time since the last backfill cycle began. slurmctld runs a cycle only if something \
@@ -32,7 +35,8 @@ fn health() -> Row {
         .curve("ago", "$prefix.slurm_sched_interval.gauge-bf_last_cycle_age")
         .unit("s")
         .sized(3, 4)
-        .neutral(),
+        .neutral()
+        .explained_by("Backfill does not run"),
         stat(
             "RPC threads",
             "RPCs being served right now, one thread each. Up to Slurm 24.05, new RPCs wait when \
@@ -43,7 +47,8 @@ fn health() -> Row {
         .whole()
         .min(0.0)
         .sized(3, 4)
-        .worry(128.0, 230.0),
+        .worry(128.0, 230.0)
+        .opens("RPC load", "rpc"),
         stat(
             "Agent queue",
             "Messages to nodes that are waiting for an agent. If there are \
@@ -52,7 +57,8 @@ fn health() -> Row {
         .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
         .whole()
         .sized(3, 4)
-        .worry(500.0, 2000.0),
+        .worry(500.0, 2000.0)
+        .explained_by("Messages for nodes pile up"),
         stat(
             "DBD queue",
             "Messages that are waiting for slurmdbd. If the queue only grows, \
@@ -61,7 +67,8 @@ fn health() -> Row {
         .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
         .whole()
         .sized(3, 4)
-        .worry(100.0, 2000.0),
+        .worry(100.0, 2000.0)
+        .explained_by("Messages for slurmdbd pile up"),
         jobs().sized(3, 4),
     ])
 }
@@ -77,6 +84,7 @@ fn cycles() -> Row {
              scheduling. Cycles of more than a few seconds hold slurmctld's locks and make \
              commands wait; see max_sched_time and default_queue_depth.",
         )
+        .week_ago("mean a week ago", "light-orange", MAIN_CYCLE)
         .worry(1_000_000.0, 5_000_000.0),
         cycle_times(
             "bf",
@@ -111,11 +119,7 @@ fn cycle_times(which: &str, title: &str, description: &str) -> Panel {
     let of_sdiag = |leaf: &str| format!("$prefix.slurm_sched_stats.gauge-{which}_{leaf}");
     series(title, description)
         .line("last cycle", "light-blue", &of_sdiag("last_cycle"))
-        .line(
-            "mean, interval",
-            "orange",
-            &format!("$prefix.slurm_sched_interval.gauge-{which}_mean_cycle"),
-        )
+        .line("mean", "orange", &format!("$prefix.slurm_sched_interval.gauge-{which}_mean_cycle"))
         .line("mean since reset", "green", &of_sdiag("mean_cycle"))
         .line("max since reset", "red", &format!("consolidateBy({}, 'max')", of_sdiag("max_cycle")))
         .beside("mean since reset")
@@ -125,6 +129,7 @@ fn cycle_times(which: &str, title: &str, description: &str) -> Panel {
 }
 
 fn depth() -> Row {
+    let backfill = |leaf: &str| format!("$prefix.slurm_sched_stats.gauge-bf_{leaf}");
     row("Depth").with([
         series(
             "Main scheduler: queue and depth",
@@ -133,7 +138,7 @@ fn depth() -> Row {
              default_queue_depth jobs.",
         )
         .line("queue", "blue", "$prefix.slurm_sched_stats.gauge-main_last_queue_length")
-        .line("looked at, interval", "orange", "$prefix.slurm_sched_interval.gauge-main_mean_depth")
+        .line("looked at", "orange", "$prefix.slurm_sched_interval.gauge-main_mean_depth")
         .unit("locale")
         .decimals(0),
         series(
@@ -142,13 +147,20 @@ fn depth() -> Row {
              start. A job has one entry for each of its partitions; an array has one. Coverage is \
              the number of tries divided by the entries of the last cycle, so arrays can raise it \
              above 1. If it is well below 1, some jobs were never tried; check bf_max_job_test, \
-             bf_max_time and the limits per user and partition.",
+             bf_max_time and the limits per user and partition. The last cycle, and the mean queue \
+             since the reset, are sdiag's.",
         )
         .right("coverage", "percentunit")
         .line("coverage", "purple", "$prefix.slurm_sched_interval.gauge-bf_coverage")
         .line("queue", "blue", "$prefix.slurm_sched_stats.gauge-bf_queue_length")
-        .line("looked at, interval", "orange", "$prefix.slurm_sched_interval.gauge-bf_depth_mean")
-        .line("tried, interval", "green", "$prefix.slurm_sched_interval.gauge-bf_depth_mean_try")
+        .line("looked at", "orange", "$prefix.slurm_sched_interval.gauge-bf_depth_mean")
+        .line("tried", "green", "$prefix.slurm_sched_interval.gauge-bf_depth_mean_try")
+        .line("queue, mean since reset", "light-blue", &backfill("queue_length_mean"))
+        .line("looked at, last cycle", "light-orange", &backfill("last_depth_cycle"))
+        .line("tried, last cycle", "light-green", &backfill("last_depth_cycle_try"))
+        .beside("queue, mean since reset")
+        .beside("looked at, last cycle")
+        .beside("tried, last cycle")
         .unit("short"),
     ])
 }
@@ -178,11 +190,12 @@ fn server() -> Row {
         .unit("s")
         .worry(60.0, 300.0),
         series(
-            "RPC time",
+            "Mean RPC time",
             "Mean time of an RPC in the interval, including the time that it waited \
                 for slurmctld's locks. This is how long a user waits for squeue.",
         )
-        .curve("mean", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
+        .line("mean", "purple", RPC_TIME)
+        .week_ago("a week ago", "light-purple", RPC_TIME)
         .unit("µs")
         .log()
         .worry(100_000.0, 1_000_000.0),

@@ -82,7 +82,8 @@ fn now() -> Row {
         .curve("jobs", &waiting_at_limit("$prefix", "account"))
         .whole()
         .sized(8, 4)
-        .worry(1.0, 1000.0),
+        .worry(1.0, 1000.0)
+        .opens("Jobs", "jobs"),
         stat(
             "Jobs waiting at a QOS's limit",
             "Pending jobs of a QOS that has reached its limit. \
@@ -91,7 +92,8 @@ fn now() -> Row {
         .curve("jobs", &waiting_at_limit("$prefix", "qos"))
         .whole()
         .sized(8, 4)
-        .worry(1.0, 1000.0),
+        .worry(1.0, 1000.0)
+        .opens("Jobs", "jobs"),
         stat(
             "Associations",
             "Number of associations in slurmctld: accounts, and users in accounts.",
@@ -99,7 +101,8 @@ fn now() -> Row {
         .curve("records", "$prefix.slurm_associations.total.gauge-records")
         .sized(8, 4)
         .whole()
-        .neutral(),
+        .neutral()
+        .opens("Jobs", "jobs"),
     ])
 }
 
@@ -142,7 +145,8 @@ fn fairshare() -> Row {
                 20)",
             -2,
         )
-        .unit("short"),
+        .unit("short")
+        .sorted_by("Now", false),
         table("Jobs running, by account", "The ten accounts with the highest values.", "Account")
             .each(&format!("highestAverage({}, 10)", account("jobs_running")))
             .whole()

@@ -1,7 +1,7 @@
 // One dashboard as a page: the panels of window.PAGE, drawn by Grafana's component library.
 //
 // What Grafana's server and its panel plugins add is not here: a choice of variables, links,
-// annotations, the list of alerts.
+// annotations, the list of alerts. The state timeline is such a plugin: its bars are drawn here.
 // PAGE has the dashboard's panels with the series that graphite-web returned for each; report() says what was drawn.
 
 import {
@@ -78,6 +78,7 @@ const CUSTOM = [
   'align',
   'cellOptions',
   'inspect',
+  'insertNulls',
   'width',
   'minWidth',
   'hideFrom',
@@ -132,10 +133,12 @@ async function data(panel) {
   return frames;
 }
 
-const NoData = () => <div className="no-data">No data</div>;
+const NoData = ({ panel }) => (
+  <div className="no-data">{panel.json.fieldConfig.defaults.noValue ?? 'No data'}</div>
+);
 
 function Curves({ panel, frames, width, height }) {
-  if (frames.length === 0) return <NoData />;
+  if (frames.length === 0) return <NoData panel={panel} />;
   const options = panel.json.options;
   return (
     <TimeSeries
@@ -244,7 +247,7 @@ function Bars({ panel, frames, width, height }) {
 }
 
 function Rows({ panel, frames, width, height }) {
-  if (frames.length === 0 || frames[0].length === 0) return <NoData />;
+  if (frames.length === 0 || frames[0].length === 0) return <NoData panel={panel} />;
   const { sortBy, showHeader, cellHeight } = panel.json.options;
   return (
     <TableNG
@@ -264,6 +267,71 @@ function Rows({ panel, frames, width, height }) {
   );
 }
 
+// One bar for each state of a series: its values that follow one another and are equal.
+function States({ panel, frames, width, height }) {
+  if (frames.length === 0) return <NoData panel={panel} />;
+  const fields = frames.map((frame) => ({ time: frame.fields[0].values, field: frame.fields[1] }));
+  const axis = 20;
+  const row = (height - axis) / fields.length;
+  const left = 20 + 7 * Math.max(...panel.series.map(({ name }) => name.length));
+  const names = Math.min(Math.max(left, 120), width / 4);
+  const x = (time) =>
+    names + ((width - names) * (time - panel.from)) / (panel.to - panel.from);
+  const bars = fields.flatMap(({ time, field }, line) => {
+    const step = time[1] - time[0];
+    const found = [];
+    for (const [index, value] of field.values.entries()) {
+      const last = found.at(-1);
+      if (value === null) continue;
+      if (last?.value === value && time[index] - last.until <= 90_000)
+        last.until = time[index] + step;
+      else found.push({ value, from: time[index], until: time[index] + step });
+    }
+    return found.map(({ value, from, until }) => ({
+      line,
+      from: Math.max(x(from), names),
+      until: Math.min(x(until), width),
+      shown: field.display(value),
+    }));
+  });
+  const hour = 3_600_000;
+  const span = panel.to - panel.from;
+  const every = [hour / 60, hour / 12, hour / 4, hour / 2, hour].find((one) => span / one < 14) ?? hour;
+  const first = Math.ceil(panel.from / every);
+  const ticks = Array.from({ length: Math.floor(panel.to / every) - first + 1 }, (_, i) => (first + i) * every);
+  const box = (left, top, width, height, more) => ({ position: 'absolute', left, top, width, height, ...more });
+  return (
+    <div className="states" style={{ position: 'relative', width, height, fontSize: 12 }}>
+      {frames.map((frame, line) => (
+        <div key={line} style={box(0, line * row, names - 8, row, { lineHeight: `${row}px`, textAlign: 'right', whiteSpace: 'nowrap', overflow: 'hidden' })}>
+          {panel.series[line].name}
+        </div>
+      ))}
+      {bars.map(({ line, from, until, shown }, index) => (
+        <div
+          key={index}
+          style={box(from, line * row + row * 0.05, Math.max(until - from, 1), row * 0.9, {
+            background: shown.color,
+            color: '#111217',
+            lineHeight: `${row * 0.9}px`,
+            overflow: 'hidden',
+            whiteSpace: 'nowrap',
+            paddingLeft: until - from > 40 ? 6 : 0,
+            boxSizing: 'border-box',
+          })}
+        >
+          {until - from > 40 ? shown.text : ''}
+        </div>
+      ))}
+      {ticks.map((time) => (
+        <div key={time} style={box(x(time) - 20, height - axis + 4, 40, axis, { textAlign: 'center' })}>
+          {new Date(time).toISOString().slice(11, 16)}
+        </div>
+      ))}
+    </div>
+  );
+}
+
 function Words({ panel }) {
   if (panel.json.type === 'alertlist')
     return <div className="words">Grafana lists here the alerts that fire.</div>;
@@ -275,7 +343,13 @@ function Words({ panel }) {
   );
 }
 
-const KINDS = { timeseries: Curves, stat: Numbers, bargauge: Bars, table: Rows };
+const KINDS = {
+  timeseries: Curves,
+  stat: Numbers,
+  bargauge: Bars,
+  table: Rows,
+  'state-timeline': States,
+};
 
 function Place({ panel, children }) {
   const { x, y, w, h } = panel.json.gridPos;

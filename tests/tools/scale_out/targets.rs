@@ -94,7 +94,10 @@ pub(crate) fn compare() -> Result<()> {
             look(&format!("{}, {title:?}", dashboard.name), &replaced(&target, &values)?, ASKED)?;
         }
     }
-    for (title, target, window) in alerts(&folder, &shipped.join("alerting/slurm-graphite.yaml"))? {
+    let files = ["alerting/slurm.yaml", "alerting/slurm-graphite.yaml"];
+    let rules: Result<Vec<_>> =
+        files.iter().map(|file| alerts(&folder, &shipped.join(file))).collect();
+    for (title, target, window) in rules?.into_iter().flatten() {
         look(&format!("{ALERT}{title:?}"), &target, window)?;
     }
     let is_known = |one: &&String| {

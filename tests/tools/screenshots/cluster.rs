@@ -21,6 +21,14 @@ pub(crate) enum Incident {
     Flood,
     /// slurmdbd is away.
     Slurmdbd,
+    /// slurmctld does not answer.
+    Hang,
+    /// Carbon was away.
+    Carbon,
+    /// Carbon is away: nothing is stored from then on.
+    CarbonStill,
+    /// A night a week ago, on which nothing happened.
+    Nothing,
 }
 
 /// A job, or the part of it that counts here. Times are ticks.
@@ -221,7 +229,7 @@ impl Cluster {
         };
         for cycle in 0..quick + of_all {
             let jobs = if cycle < quick { queue.min(100) } else { queue };
-            let time = time(jobs + started * 4, 85.0);
+            let time = time(jobs + started * 4, 220.0);
             statistics.schedule_cycle_last = time;
             statistics.schedule_cycle_max = statistics.schedule_cycle_max.max(time);
             *statistics.schedule_cycle_sum.get_or_insert(0) += u64::from(time);
@@ -259,7 +267,7 @@ impl Cluster {
     fn rpcs(&mut self, [submitted, started, _, completed]: [u32; 4], is_draining: bool) {
         let statistics = &mut self.statistics;
         let flood = f64::from(submitted) / 2400.0;
-        let locked = f64::from(statistics.schedule_cycle_last) * 0.02 + flood * flood * 260_000.0;
+        let locked = f64::from(statistics.schedule_cycle_last) * 0.02 + flood * flood * 3_600_000.0;
         let Some(tables) = &mut statistics.rpc else { return };
         let mut total = 0.0;
         for (row, (id, a_minute, mean, of_root)) in tables.types.iter_mut().zip(RPCS) {
@@ -291,7 +299,7 @@ impl Cluster {
             }
         }
         statistics.server_thread_count =
-            1 + whole(total / f64::from(TICK) / 1e6 * (0.5 + fastrand::f64()));
+            1 + whole(total / f64::from(TICK) / 1e6 * (0.5 + fastrand::f64())).min(255);
         statistics.agent_count = (completed + started).min(12) + statistics.agent_queue_size / 40;
         statistics.agent_thread_count = statistics.agent_count * 3;
         let waiting = statistics.agent_queue_size;

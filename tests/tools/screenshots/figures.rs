@@ -4,27 +4,32 @@
 
 use std::fmt::Write;
 
-use crate::cluster::{CPUS, Cluster, GPU_NODES, Job, NODES, TICK};
+use crate::cluster::{CPUS, Cluster, GPU_NODES, Incident, Job, NODES, TICK};
 
 /// What is always 0.
 const ZEROS: [(&str, &str); 3] = [
-    (
-        "slurm_graphite.head1",
-        "readings_failed ticks_skipped ticks_late reader_restarts reload_refused",
-    ),
+    ("slurm_graphite.head1", "ticks_skipped ticks_late reader_restarts reload_refused"),
     ("slurm_graphite.head1.queue", "undurable window_short points_dropped_removed"),
     (
         "slurm_graphite.head1.carbon.carbon",
-        "points_resent points_dropped_full points_dropped_age points_dropped_damaged \
-         points_superseded points_unproved in_doubt unacked_bytes queue_ticks queue_age",
+        "points_dropped_full points_dropped_age points_dropped_damaged points_superseded \
+         points_unproved in_doubt unacked_bytes",
     ),
 ];
 
-/// The lines of one tick. Surveys come once a minute. `total` is how many ticks there have been.
-pub(crate) fn lines(cluster: &Cluster, total: u32) -> String {
+/// The lines of one tick. Surveys come once a minute. `total` is how many ticks there have been;
+/// `is_away` whether slurmctld or Carbon is, and `since` how many seconds the incident has lasted.
+pub(crate) fn lines(
+    cluster: &Cluster,
+    total: u32,
+    incident: Incident,
+    is_away: bool,
+    since: i64,
+) -> String {
     let mut lines = Lines { at: cluster.statistics.req_time, text: String::new() };
-    own(&mut lines, total);
-    if cluster.statistics.req_time % 60 == 0 {
+    let is_silent = incident == Incident::Hang && is_away;
+    own(&mut lines, total, is_silent, (incident == Incident::Carbon && is_away).then_some(since));
+    if cluster.statistics.req_time % 60 == 0 && !is_silent {
         nodes(&mut lines, cluster);
         jobs(&mut lines, cluster);
     }
@@ -53,12 +58,18 @@ fn sum(jobs: &[Job], of: impl Fn(&Job) -> u32) -> f64 {
     jobs.iter().map(|job| f64::from(of(job))).sum()
 }
 
-fn own(lines: &mut Lines, total: u32) {
+/// The daemon's own. `unsent` is how many seconds Carbon has been away.
+fn own(lines: &mut Lines, total: u32, is_silent: bool, unsent: Option<i64>) {
     let (ticks, wave) = (f64::from(total), f64::from(total % 20));
+    let waits = unsent.unwrap_or(0) as f64;
+    if is_silent {
+        lines.all("slurm_health", &[("up", 0.0)]);
+    }
     lines.all(
         "slurm_graphite.head1",
         &[
-            ("slurmctld_up", 1.0),
+            ("slurmctld_up", f64::from(!is_silent)),
+            ("readings_failed", 0.0),
             ("reading_duration", 1800.0 + 900.0 * fastrand::f64()),
             ("daemon_memory", 11.2e6),
             ("reader_memory", 5.4e6),
@@ -70,7 +81,13 @@ fn own(lines: &mut Lines, total: u32) {
     );
     lines.all(
         "slurm_graphite.head1.carbon.carbon",
-        &[("connected", 1.0), ("points_sent", ticks * 231.0)],
+        &[
+            ("connected", f64::from(unsent.is_none())),
+            ("points_sent", ticks * 231.0),
+            ("points_resent", 0.0),
+            ("queue_age", waits),
+            ("queue_ticks", (waits / f64::from(TICK)).floor()),
+        ],
     );
     for (level, leaves) in ZEROS {
         leaves.split(' ').for_each(|leaf| lines.add(&format!("cluster.{level}.gauge-{leaf}"), 0));
@@ -108,6 +125,7 @@ fn nodes(lines: &mut Lines, cluster: &Cluster) {
         lines.add(&format!("cluster.slurm_nodes.state.{state}.gauge-nodes"), count);
     }
     events(lines, old);
+    each(lines, cluster.drained);
     let (reserved, upgraded) = (12.0, (nodes / 3.0).floor());
     lines.all(
         "slurm_nodes.reserved",
@@ -164,6 +182,20 @@ fn nodes(lines: &mut Lines, cluster: &Cluster) {
                 ("gpus_allocated", if name == "gpu" { gpus } else { 0.0 }),
             ],
         );
+    }
+}
+
+/// By name: those that are out, and those that will be.
+fn each(lines: &mut Lines, drained: u32) {
+    let names = (0..NODES).map(|number| format!("n{number:03}"));
+    for (number, name) in (0..NODES).zip(names) {
+        let (down, out) = ([41, 208].contains(&number), (100..105).contains(&number));
+        if down || out || number % 9 == 0 {
+            let drain = out || number % 9 == 0 && number * 10 / 9 < drained;
+            let figures = [("down", down), ("drain", drain), ("not_responding", down)]
+                .map(|(leaf, is_so)| (leaf, f64::from(is_so)));
+            lines.all(&format!("slurm_nodes.node_state.{name}"), &figures);
+        }
     }
 }
 

@@ -39,14 +39,24 @@ const PICTURES: [(&str, &str); 6] = [
 const CLOSED: [&str; 3] = ["collectors.finished", "collectors.slurmdbd", "collectors.controllers"];
 
 /// The incidents, and how many seconds after 02:50 each begins.
-const INCIDENTS: [(&str, Incident, i64); 3] = [
+const INCIDENTS: [(&str, Incident, i64); 6] = [
     ("file-system", Incident::FileSystem, 420),
     ("flood", Incident::Flood, 420),
     ("slurmdbd", Incident::Slurmdbd, 0),
+    ("hang", Incident::Hang, 420),
+    ("carbon", Incident::Carbon, 420),
+    ("carbon-still", Incident::CarbonStill, 420),
 ];
 
-/// Hours that have passed at 03:00.
+/// How long slurmctld and Carbon are away, in seconds.
+const AWAY: i64 = 1500;
+
+/// Hours that have passed at 03:00, and seconds from then to the last tick.
 const HOURS: i64 = 6;
+const LAST: i64 = 45 * 60;
+
+/// Seconds of a week.
+const WEEK: i64 = 7 * 86_400;
 
 /// The hours that a dashboard shows.
 const SHOWN: i64 = 3;
@@ -70,7 +80,7 @@ fn three() -> i64 {
 fn documentation(panels: &Panels) -> Result<()> {
     let night = Night::simulate("flood", Incident::Flood, 420)?;
     // The last label of an axis is cut at a quarter of an hour.
-    let until = three() + 13 * 60;
+    let until = three() + 28 * 60;
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/images"));
     for (name, end) in PICTURES {
         let is_opened = |title: &str| {
@@ -85,8 +95,8 @@ fn incidents(panels: &Panels, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
     for (incident, kind, begins) in INCIDENTS {
         let night = Night::simulate(incident, kind, begins)?;
-        for (clock, seconds) in [("0259", -60), ("0300", 0), ("0305", 300)] {
-            for dashboard in ["overview", "scheduler", "jobs"] {
+        for (clock, seconds) in [("0302", 120), ("0312", 720)] {
+            for dashboard in ["overview", "scheduler"] {
                 let picture = folder.join(format!("{incident}-{clock}-{dashboard}.png"));
                 night.draw(panels, dashboard, "", three() + seconds, |_| false, &picture)?;
             }
@@ -108,8 +118,8 @@ impl Night {
         fastrand::seed(7);
         let folder = Folder::new()?;
         let schemas =
-            "[surveys]\npattern = slurm_(nodes|jobs|partitions)\\.\nretentions = 60s:2d\n\
-                       [everything]\npattern = .*\nretentions = 30s:2d\n"
+            "[surveys]\npattern = slurm_(nodes|jobs|partitions)\\.\nretentions = 60s:9d\n\
+                       [everything]\npattern = .*\nretentions = 30s:9d\n"
                 .to_owned();
         let mut carbon = Carbon::spawn(
             &folder,
@@ -117,8 +127,6 @@ impl Night {
             &carbon::Options { schemas, ..carbon::Options::default() },
         )?;
         let mut web = GraphiteWeb::spawn(&folder, &carbon)?;
-        let (recording, lines) = simulate(incident, begins)?;
-        let file = folder.write("night.jsonl", &recording)?;
         carbon.process.wait_ready()?;
         let address = carbon.address();
         let config = folder.write(
@@ -128,10 +136,15 @@ impl Night {
                     users = 7\n"
             ),
         )?;
-        let daemon = command(folder.path(), &slurm_graphite()?);
-        output(daemon, ["run", "--prefix", "cluster", "--replay", &file, "--config", &config])?;
-        TcpStream::connect(("127.0.0.1", carbon.line_port))?.write_all(lines.as_bytes())?;
-        let newest = u64::try_from(three() + 20 * 60)?;
+        let mut newest = 0;
+        for (incident, ago) in [(Incident::Nothing, WEEK), (incident, 0)] {
+            let (recording, lines, last) = simulate(incident, begins, ago)?;
+            let file = folder.write("night.jsonl", &recording)?;
+            let daemon = command(folder.path(), &slurm_graphite()?);
+            output(daemon, ["run", "--prefix", "cluster", "--replay", &file, "--config", &config])?;
+            TcpStream::connect(("127.0.0.1", carbon.line_port))?.write_all(lines.as_bytes())?;
+            newest = u64::try_from(last)?;
+        }
         for path in [
             "cluster.slurm_jobs.total.gauge-records",
             "carbon.agents.graphite1-a.errors",
@@ -167,15 +180,24 @@ impl Night {
     }
 }
 
-/// The recording of a night's statistics, and lines with the other figures.
-fn simulate(incident: Incident, begins: i64) -> Result<(String, String)> {
-    let (start, end) = (three() - HOURS * 3600, three() + 20 * 60);
-    let begins = three() - 600 + begins;
+/// The recording of a night's statistics, this many seconds ago, and lines with the other figures.
+/// The time of the last tick is the third.
+fn simulate(incident: Incident, begins: i64, ago: i64) -> Result<(String, String, i64)> {
+    let (start, end) = (three() - ago - HOURS * 3600, three() - ago + LAST);
+    let begins = three() - ago - 600 + begins;
     let mut cluster = Cluster::new(start);
     let (mut recording, mut lines) = (String::new(), String::new());
     for number in 0..(end - start) / i64::from(TICK) {
         let since = cluster.statistics.req_time + i64::from(TICK) - begins;
+        if incident == Incident::CarbonStill && since > 0 {
+            break;
+        }
         cluster.step(incident, u32::try_from(since).ok().map(f64::from));
+        let is_away = (0..AWAY).contains(&since);
+        lines += &figures::lines(&cluster, u32::try_from(number)?, incident, is_away, since);
+        if incident == Incident::Hang && is_away {
+            continue;
+        }
         let time = cluster.statistics.req_time as f64;
         let reading = Reading {
             id: number.unsigned_abs(),
@@ -189,7 +211,6 @@ fn simulate(incident: Incident, begins: i64) -> Result<(String, String)> {
         };
         recording += &serde_json::to_string(&Answer::Reading(Box::new(reading)))?;
         recording.push('\n');
-        lines += &figures::lines(&cluster, u32::try_from(number)?);
     }
-    Ok((recording, lines))
+    Ok((recording, lines, cluster.statistics.req_time))
 }

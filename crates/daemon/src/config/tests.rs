@@ -290,6 +290,17 @@ fn the_shipped_file_names_every_key_with_its_default() {
     assert_eq!(problems(&without(&rest)), [""; 0]);
 }
 
+/// What a package installs has the keys that a site changes first, each with its default.
+#[test]
+fn the_first_file_is_short_and_changes_nothing() {
+    let first = include_str!("../../../../config/first.toml");
+    assert_eq!(first.lines().count(), 12);
+    let shipped = include_str!("../../../../config/slurm-graphite.toml");
+    let [first, shipped] =
+        [first, shipped].map(|text| Config::parse(text, &Flags::default()).unwrap());
+    assert_eq!(first, shipped);
+}
+
 /// The page slurm-graphite.toml(5) is made from the shipped file.
 #[test]
 fn every_key_that_the_program_takes_is_in_its_table_of_the_shipped_file() {

@@ -1,5 +1,7 @@
 //! Rules about slurm-graphite itself: what it could not read, keep or deliver.
 
+use crate::collector::TROUBLE;
+
 use super::{Rule, STATE, added_up, growth, mean_of, where_at_least};
 
 pub(super) fn rules() -> Vec<Rule> {
@@ -19,7 +21,7 @@ pub(super) fn rules() -> Vec<Rule> {
                  dropped_age,dropped_damaged,unproved,superseded}, \
                  cluster.slurm_graphite.*.queue.gauge-points_dropped_removed)",
             ),
-            panel: ("collector", "Points lost by reason"),
+            panel: ("collector", TROUBLE),
             ..added_up()
         },
         Rule {
@@ -37,7 +39,7 @@ pub(super) fn rules() -> Vec<Rule> {
             target: "maxSeries(cluster.slurm_graphite.*.carbon.*.gauge-in_doubt)".to_owned(),
             limit: ("gt", 0.9),
             lasts: "1m",
-            panel: ("collector", "Carbons in doubt"),
+            panel: ("collector", TROUBLE),
             ..mean_of(300)
         },
         Rule {
@@ -71,7 +73,7 @@ pub(super) fn rules() -> Vec<Rule> {
             what Carbon lost.",
             target: "sumSeries(group(carbon.agents.*.errors, carbon.agents.*.cache.overflow))"
                 .to_owned(),
-            panel: ("collector", "Carbon's own errors"),
+            panel: ("collector", TROUBLE),
             ..added_up()
         },
         Rule {
@@ -84,7 +86,7 @@ pub(super) fn rules() -> Vec<Rule> {
             advice: "Check df and dmesg on slurm-graphite's host; its log has the error. Nothing \
             is lost unless slurm-graphite is killed before the disk works again.",
             target: growth("cluster.slurm_graphite.*.queue.gauge-undurable"),
-            panel: ("collector", "Ticks not on disk"),
+            panel: ("collector", TROUBLE),
             ..added_up()
         },
         Rule {
@@ -98,7 +100,7 @@ pub(super) fn rules() -> Vec<Rule> {
             target: "maxSeries(cluster.slurm_graphite.*.queue.gauge-window_short)".to_owned(),
             limit: ("gt", 0.5),
             lasts: "10m",
-            panel: ("collector", "Queue too small"),
+            panel: ("collector", TROUBLE),
             ..STATE
         },
         Rule {
@@ -112,7 +114,7 @@ pub(super) fn rules() -> Vec<Rule> {
             slurmctld or munged is overloaded, or slurm-graphite's host was suspended.",
             target: growth("cluster.slurm_graphite.*.gauge-ticks_{skipped,late}"),
             limit: ("gt", 3.0),
-            panel: ("collector", "Missed readings"),
+            panel: ("collector", TROUBLE),
             ..added_up()
         },
         Rule {
@@ -126,7 +128,7 @@ pub(super) fn rules() -> Vec<Rule> {
             line and the reason. Correct the file and reload.",
             target: "maxSeries(cluster.slurm_graphite.*.gauge-reload_refused)".to_owned(),
             limit: ("gt", 0.5),
-            panel: ("collector", "Refused reload"),
+            panel: ("collector", TROUBLE),
             ..STATE
         },
         Rule {

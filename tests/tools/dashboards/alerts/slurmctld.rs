@@ -258,7 +258,7 @@ pub(super) fn rules() -> Vec<Rule> {
                 .to_owned(),
             limit: ("gt", 1.0),
             lasts: "2m",
-            panel: ("scheduler", "RPC time"),
+            panel: ("scheduler", "Mean RPC time"),
             ..mean_of(300)
         },
         Rule {

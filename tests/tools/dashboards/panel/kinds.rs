@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Panel, object};
+use super::{NO_COLOUR, Panel, object};
 
 /// A curve is drawn through this many milliseconds without a point: three ticks of 30 s. A longer
 /// outage is a gap.
@@ -60,29 +60,60 @@ pub(crate) fn bars(title: &str, description: &str) -> Panel {
     panel.colour_of_others("blue").min(0.0)
 }
 
-/// A line for each series: the newest value and a sparkline. `what` is the heading of the column of
-/// names.
+/// A line for each series: the newest value, the largest in the shown time, and a sparkline. `what`
+/// is the heading of the column of names.
 pub(crate) fn table(title: &str, description: &str, what: &str) -> Panel {
     let mut panel = newest("table", title, description, (8, 9)).colour_of_others("blue").min(0.0);
     panel.custom =
         object(json!({ "align": "auto", "cellOptions": { "type": "auto" }, "inspect": false }));
     panel.options = object(json!({
-        "showHeader": true, "cellHeight": "sm", "sortBy": [{ "displayName": "Now", "desc": true }],
+        "showHeader": true, "cellHeight": "sm", "sortBy": [{ "displayName": "Largest", "desc": true }],
     }));
     panel.transformations = vec![
-        json!({ "id": "reduce", "options": { "mode": "seriesToRows", "reducers": ["last",
+        json!({ "id": "reduce", "options": { "mode": "seriesToRows", "reducers": ["last", "max",
             "allValues"] } }),
         json!({ "id": "organize", "options": {
-            "renameByName": { "Field": what, "Last": "Now", "All values": "Trend" },
-                "indexByName": {}, "excludeByName": {},
+            "renameByName": { "Field": what, "Last": "Now", "Max": "Largest",
+                "All values": "Trend" },
+            "indexByName": {}, "excludeByName": {},
         } }),
     ];
     // A third of the page has no room for Grafana's widths.
     panel
-        .property("Now", "custom.cellOptions", &json!({ "type": "gauge", "mode": "basic" }))
-        .property("Now", "custom.width", &json!(150))
+        .property("Now", "custom.width", &json!(80))
+        .property("Largest", "custom.cellOptions", &json!({ "type": "gauge", "mode": "basic" }))
+        .property("Largest", "custom.width", &json!(120))
         .property("Trend", "custom.cellOptions", &json!({ "type": "sparkline", "hideValue": true }))
-        .property("Trend", "custom.width", &json!(110))
+        .property("Trend", "custom.width", &json!(80))
+}
+
+/// A bar for each series, in the colours of its states: value, word and colour; 0 is not drawn.
+/// `nothing` is what it says without a series.
+pub(crate) fn timeline(
+    title: &str,
+    description: &str,
+    nothing: &str,
+    states: &[(u8, &str, &str)],
+) -> Panel {
+    let mut panel = Panel::new("state-timeline", title, description, (24, 5));
+    panel.custom = object(json!({ "lineWidth": 0, "fillOpacity": 80, "spanNulls": TICKS_MS }));
+    panel.options = object(json!({
+        "mergeValues": true, "showValue": "auto", "alignValue": "left", "rowHeight": 0.9,
+        "legend": { "showLegend": false, "displayMode": "list", "placement": "bottom",
+            "calcs": [] },
+        "tooltip": { "mode": "single", "sort": "none" },
+    }));
+    panel.merged = Some("max");
+    let mut words = serde_json::Map::new();
+    for (index, (value, word, colour)) in states.iter().enumerate() {
+        let word = json!({ "text": word, "color": colour, "index": index });
+        words.insert(value.to_string(), word);
+    }
+    words.insert("0".to_owned(), json!({ "text": "", "color": NO_COLOUR, "index": states.len() }));
+    panel
+        .default("color", json!({ "mode": "thresholds" }))
+        .default("noValue", json!(nothing))
+        .default("mappings", json!([{ "type": "value", "options": words }]))
 }
 
 /// The alerts that fire now, or soon will, for the selected cluster.

@@ -184,9 +184,9 @@ mod tests {
         };
         assert!(text(true).starts_with("series: 1 now, "), "{}", text(true));
         assert!(text(false).starts_with("series: at least 1 now, "), "{}", text(false));
-        let readme =
-            include_str!("../../../../../README.md").split_whitespace().collect::<Vec<_>>();
-        assert!(readme.join(" ").contains(MORE_LATER), "README has other words");
+        let install =
+            include_str!("../../../../../docs/install.md").split_whitespace().collect::<Vec<_>>();
+        assert!(install.join(" ").contains(MORE_LATER), "install.md has other words");
     }
 
     #[test]
