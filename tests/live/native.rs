@@ -2,7 +2,7 @@
 //! sdiag's and those of libslurm's reader, and whatever is stopped, cut or wrong is one answer
 //! within the deadline, with the advice that helps.
 
-mod faults;
+pub(crate) mod faults;
 mod figures;
 mod joined;
 mod peers;

@@ -11,6 +11,7 @@ mod hostile;
 mod imitated;
 mod inventive;
 mod jobs;
+mod tokens;
 
 use std::io::{self, Read as _};
 use std::net::{TcpListener, TcpStream};

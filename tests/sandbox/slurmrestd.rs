@@ -135,7 +135,8 @@ impl Slurmrestd {
 
     /// The key that names the token's file.
     pub fn token_toml(&self) -> String {
-        format!("token_file = \"{}\"\n", self.token.display())
+        let user = if is_root() { "nobody" } else { "slurmrestd" };
+        format!("token_file = \"{}\"\nrest_user = \"{user}\"\n", self.token.display())
     }
 
     /// Lets slurmctld create a token for this many seconds, and replaces the last one with it.

@@ -27,8 +27,7 @@ use slurmctld_protocol::NativeReader;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use self::locate::TOKEN;
-pub(crate) use self::locate::{NoReader, ReaderKind};
+pub(crate) use self::locate::{NoReader, ReaderKind, TOKEN};
 use self::process::ProcessError;
 use self::stderr::LastLines;
 use self::supervisor::ReaderSupervisor;

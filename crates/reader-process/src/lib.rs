@@ -1,12 +1,14 @@
 //! What readers have in common: they end with the daemon that started them, log to stderr, answer
-//! lines with lines, and know users by name.
+//! lines with lines, know users by name, and whose program listens on this host.
 //!
 //! Knows neither libslurm nor HTTP.
 
 #![forbid(unsafe_code)]
 
 mod conversation;
+pub mod listener;
 pub mod names;
+pub mod route;
 pub mod start;
 mod token;
 

@@ -43,6 +43,13 @@ pub fn host(id: u32) -> NameLookup {
     }
 }
 
+/// The number of a user, by its name or number; `None`: this host does not know it.
+#[must_use]
+pub fn number(user: &str) -> Option<u32> {
+    let named = || User::from_name(user).ok().flatten().map(|user| user.uid.as_raw());
+    user.parse().ok().or_else(named)
+}
+
 /// A user in a reply: the id; the name, if there is one; and whether it is still being looked up.
 pub type UserRow<'a> = (u32, &'a mut Option<String>, &'a mut bool);
 

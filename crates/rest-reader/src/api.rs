@@ -256,7 +256,8 @@ mod tests {
         let user = None;
         let ca_file = None;
         let timeout = Duration::from_secs(30);
-        Api::new(RestArguments { endpoint, token_file, user, ca_file, timeout }).unwrap()
+        let rest_user = "slurmrestd".to_owned();
+        Api::new(RestArguments { endpoint, token_file, user, rest_user, ca_file, timeout }).unwrap()
     }
 
     #[test]

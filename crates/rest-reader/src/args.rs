@@ -17,6 +17,7 @@ Usage: slurm-graphite-rest-reader --rest URL [--token-file FILE]
 
   --rest URL          where slurmrestd listens: https://host:6820, http://localhost:6820 or unix:/path
   --token-file FILE   the token, as `scontrol token` prints it; read again when it changes
+  --rest-user NAME    on this host, send the token only to this user's program, or root's; default: slurmrestd
   --user NAME         the user that the token is for; default: as the token says
   --ca-file FILE      trust these certificate authorities (PEM) instead of the system's
   --insecure          send the token in the clear to another host
@@ -31,6 +32,8 @@ pub(crate) struct RestArguments {
     pub(crate) endpoint: Endpoint,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) user: Option<String>,
+    /// The one that runs slurmrestd on this host.
+    pub(crate) rest_user: String,
     pub(crate) ca_file: Option<PathBuf>,
     pub(crate) timeout: Duration,
 }
@@ -41,6 +44,7 @@ pub(crate) fn parse(mut parser: Parser) -> Result<ReaderMode<RestArguments>, lex
     let mut insecure = false;
     let mut token_file = None;
     let mut user = None;
+    let mut rest_user = "slurmrestd".to_owned();
     let mut ca_file = None;
     let mut timeout = Duration::from_secs(27);
     while let Some(argument) = parser.next()? {
@@ -49,6 +53,7 @@ pub(crate) fn parse(mut parser: Parser) -> Result<ReaderMode<RestArguments>, lex
             Arg::Long("token-file") => token_file = Some(PathBuf::from(value(&mut parser)?)),
             Arg::Long("ca-file") => ca_file = Some(PathBuf::from(value(&mut parser)?)),
             Arg::Long("user") => user = Some(parser.value()?.parse_with(user_name)?),
+            Arg::Long("rest-user") => rest_user = parser.value()?.parse_with(user_name)?,
             Arg::Long("timeout") => timeout = seconds(&mut parser)?,
             Arg::Long("insecure") => insecure = true,
             Arg::Long("version") | Arg::Short('V') => return Ok(ReaderMode::Version),
@@ -62,13 +67,17 @@ pub(crate) fn parse(mut parser: Parser) -> Result<ReaderMode<RestArguments>, lex
             https://, or add --insecure"
             .into());
     }
-    Ok(ReaderMode::Serve(RestArguments { endpoint, token_file, user, ca_file, timeout }))
+    Ok(ReaderMode::Serve(RestArguments { endpoint, token_file, user, rest_user, ca_file, timeout }))
 }
 
 /// A name that a header can contain.
 fn user_name(text: &str) -> Result<String, &'static str> {
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
-    if is_plain { Ok(text.to_owned()) } else { Err("--user needs a name without blanks") }
+    if is_plain {
+        Ok(text.to_owned())
+    } else {
+        Err("--user and --rest-user need a name without blanks")
+    }
 }
 
 #[cfg(test)]
@@ -96,7 +105,7 @@ mod tests {
             (&["--rest", "host"], "host"),
             (&["--conf"], "--conf"),
             (&["--timeout", "0"], "--timeout needs seconds"),
-            (&["--user", "a\r\nb"], "--user needs"),
+            (&["--user", "a\r\nb"], "--user and --rest-user need"),
         ] {
             let error = parse_words(arguments).unwrap_err();
             assert!(error.contains(said), "{arguments:?}: {error}");

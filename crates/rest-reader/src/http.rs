@@ -15,6 +15,9 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{ACCEPT, HOST, HeaderMap, USER_AGENT};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use reader_process::listener::{Kernel, check_user, unknown_listener};
+use reader_process::{names, route};
+use rustix::process::geteuid;
 use slurm_snapshot::{Endpoint, Stage};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -134,11 +137,36 @@ impl HttpClient {
                 let _ = stream.set_nodelay(true);
                 match &self.trust {
                     Some(trust) => handshake(tls::connect(trust, host, stream).await?).await,
-                    None => handshake(stream).await,
+                    None => {
+                        self.check_listener(&stream)?;
+                        handshake(stream).await
+                    }
                 }
             }
         };
         opened.map_err(|error| self.explain(&error))
+    }
+
+    /// On this host a token is sent only to a program of root's or of slurmrestd's user.
+    fn check_listener(&self, stream: &TcpStream) -> Result<(), RestProblem> {
+        let RestArguments { endpoint, token_file: Some(_), rest_user, .. } = &self.settings else {
+            return Ok(());
+        };
+        let look = || -> io::Result<(u16, Option<u32>)> {
+            let (near, peer) = (stream.local_addr()?, stream.peer_addr()?);
+            let is_local = route::is_local(near.ip(), peer.ip())?;
+            let owner = if is_local { Kernel::load()?.owner(near, peer)? } else { None };
+            Ok((peer.port(), owner))
+        };
+        let problem = |text| {
+            let text = format!("{endpoint}: {text}, so the token is not sent");
+            RestProblem::new(Stage::Listener, text)
+        };
+        let (port, owner) = look().map_err(|error| problem(unknown_listener(&error)))?;
+        // This user has the token already.
+        let own = [0, geteuid().as_raw()];
+        let users: Vec<u32> = own.into_iter().chain(names::number(rest_user)).collect();
+        check_user(port, owner, &users, &format!("root nor {rest_user}")).map_err(problem)
     }
 
     fn request(&self, path: &str, headers: &HeaderMap) -> Result<Request<String>, RestProblem> {

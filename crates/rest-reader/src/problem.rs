@@ -31,6 +31,10 @@ impl RestProblem {
                 "Is slurmrestd running, and can this host reach its port or socket? Try `systemctl \
                     status slurmrestd` there."
             }
+            Stage::Listener => {
+                "Find the program with `ss -ltnp`. If it is slurmrestd, or a tunnel or proxy to \
+                    it, name its user with [slurm] rest_user."
+            }
             Stage::Tls => {
                 "The certificate must be for the name in [slurm] rest, and from an authority that \
                  this host or ca_file trusts. Up to 24.11, or without s2n, slurmrestd itself has \

@@ -9,6 +9,12 @@ pub(crate) fn advice(call: &str, errno: i32) -> Option<&'static str> {
     if call.starts_with("slurmdb_") {
         return Some(of_slurmdbd(errno));
     }
+    if call == "SLURM_JWT" {
+        return Some(
+            "Find the program with `ss -ltnp`. Munge, or [slurm] rest over https:// or a socket, \
+                needs no such check.",
+        );
+    }
     if call == ACCOUNTING_CONF {
         return Some("Disable the collectors that read slurmdbd.");
     }

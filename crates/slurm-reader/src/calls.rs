@@ -8,7 +8,7 @@
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -397,27 +397,24 @@ impl Libslurm {
             if !has_index || conf.control_machine.is_null() || conf.control_addr.is_null() {
                 return None;
             }
-            // SAFETY: libslurm has as many names as it counts.
-            let machine = unsafe { conf.control_machine.add(index) };
-            // SAFETY: and as many addresses.
-            let address = unsafe { conf.control_addr.add(index) };
-            let listed = ListedControllers(*conf);
+            let listed =
+                ListedControllers { index, count: conf.control_cnt, address: conf.slurmctld_addr };
+            // SAFETY: the index is below the count.
+            unsafe { swap_with_first(conf, index) };
             conf.control_cnt = 1;
             conf.slurmctld_addr = ptr::null_mut();
-            conf.control_machine = machine;
-            conf.control_addr = address;
             Some(listed)
         };
         self.locked_conf(list_only).flatten()
     }
 
     /// Puts the whole list back.
-    pub(crate) fn list_all(&mut self, ListedControllers(listed): ListedControllers) {
+    pub(crate) fn list_all(&mut self, listed: ListedControllers) {
         self.locked_conf(|conf| {
-            conf.control_cnt = listed.control_cnt;
-            conf.slurmctld_addr = listed.slurmctld_addr;
-            (conf.control_machine, conf.control_addr) =
-                (listed.control_machine, listed.control_addr);
+            // SAFETY: it was below the count before.
+            unsafe { swap_with_first(conf, listed.index) };
+            conf.control_cnt = listed.count;
+            conf.slurmctld_addr = listed.address;
         });
     }
 
@@ -443,10 +440,28 @@ impl Libslurm {
     }
 }
 
-/// libslurm's own configuration as it was, with all controllers. SlurmctldAddr takes precedence
-/// over their addresses.
+/// What libslurm's own configuration has while one controller is listed alone. SlurmctldAddr takes
+/// precedence over their addresses.
 #[derive(Debug)]
-pub(crate) struct ListedControllers(c::slurm_conf_t);
+pub(crate) struct ListedControllers {
+    index: usize,
+    count: u32,
+    address: *mut c_char,
+}
+
+/// Exchanges a controller and the first one, so that libslurm's arrays remain what they were made
+/// as.
+///
+/// # Safety
+/// Both arrays have an element with this index.
+unsafe fn swap_with_first(conf: &mut c::slurm_conf_t, index: usize) {
+    for array in [conf.control_machine, conf.control_addr] {
+        // SAFETY: an element of the array.
+        let element = unsafe { array.add(index) };
+        // SAFETY: and so is the first one.
+        unsafe { array.swap(element) };
+    }
+}
 
 /// A connection to slurmdbd, closed when it is dropped.
 pub(crate) struct DbdConnection(NonNull<c_void>);

@@ -19,8 +19,8 @@ use crate::rpcs::Rpcs;
 use crate::unpacked::Unpacked;
 use crate::values::text;
 use crate::{
-    accounting, associations, conf, dbd_statistics, jobs, lists, nodes, operator, partitions,
-    stats, version,
+    accounting, associations, conf, dbd_statistics, jobs, listeners, lists, nodes, operator,
+    partitions, stats, version,
 };
 
 /// An initialized libslurm, and what is remembered of the last replies.
@@ -39,6 +39,10 @@ pub struct Client {
 }
 
 impl Rpcs for Client {
+    fn check_listeners(&mut self) -> CallResult<()> {
+        listeners::check_listeners(&mut self.libslurm)
+    }
+
     fn begin_own(&mut self) -> CallResult<()> {
         self.own.begin_own(&mut self.libslurm)
     }

@@ -23,6 +23,7 @@ mod finished;
 mod fold;
 mod job;
 mod jobs;
+mod listeners;
 mod lists;
 mod long_double;
 mod nodes;

@@ -7,6 +7,13 @@ use crate::conf::Conf;
 
 /// The calls that execute requests.
 pub trait Rpcs {
+    /// Checks who would get a token that libslurm sends by itself.
+    ///
+    /// # Errors
+    /// A user of this host other than root and SlurmUser.
+    fn check_listeners(&mut self) -> Result<(), CallError> {
+        Ok(())
+    }
     /// Until `end_own`, only this host's own slurmctld is asked.
     ///
     /// # Errors

@@ -62,7 +62,7 @@ struct ReaderServer<'a, R> {
 
 impl<R: Rpcs> ReaderServer<'_, R> {
     fn answer(&mut self, request: &Request) -> Answer {
-        match self.reading(request) {
+        match self.guarded_reading(request) {
             Ok(reading) => Answer::Reading(Box::new(reading)),
             Err(CallError { call, errno, text }) => Answer::Failure(Failure {
                 id: request.id,
@@ -73,6 +73,20 @@ impl<R: Rpcs> ReaderServer<'_, R> {
                 ..Failure::default()
             }),
         }
+    }
+
+    /// The reading, if nobody else could have got a token that went with the request.
+    fn guarded_reading(&mut self, request: &Request) -> Result<Reading, CallError> {
+        let guard = |error: CallError, what: &str| CallError {
+            text: format!("{}, so the token in SLURM_JWT {what}", error.text),
+            ..error
+        };
+        self.rpcs.check_listeners().map_err(|error| guard(error, "is not sent"))?;
+        let reading = self.reading(request);
+        self.rpcs
+            .check_listeners()
+            .map_err(|error| guard(error, "may have been sent there: replace it"))?;
+        reading
     }
 
     /// Sends all calls of one request only to this host's own slurmctld, if that was requested.

@@ -168,6 +168,8 @@ pub enum Stage {
     TokenFile,
     /// No connection.
     Connect,
+    /// The token was not sent: another user's program listens on this host.
+    Listener,
     /// No TLS on the connection.
     Tls,
     /// The server is not slurmrestd, or part of its answer is missing.

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use reader_process::listener::Kernel;
 use tracing::warn;
 
 use crate::exchange::{Exchange, Reply, Share};
 use crate::hosts::Hosts;
 use crate::known_numbers::KnownNumbers;
-use crate::listener::Kernel;
 use crate::local_socket::LocalSocket;
 use crate::problem::{Cause, NativeProblem};
 use crate::slurm_conf::{self, Controller, SlurmConf};

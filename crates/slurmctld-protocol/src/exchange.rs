@@ -4,17 +4,17 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use reader_process::listener::Kernel;
+use reader_process::route;
 use slurm_snapshot::{Statistics, errno};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::credential::unknown;
-use crate::listener::Kernel;
 use crate::local_socket::LocalSocket;
 use crate::message::{self, Content, MOST, Message};
 use crate::number::Refusal;
 use crate::problem::{Cause, NativeProblem};
-use crate::route;
 use crate::slurm_conf::AuthType;
 use crate::statistics;
 use crate::timed::Timed;
@@ -203,11 +203,7 @@ async fn check_listener(
 ) -> Result<(), NativeProblem> {
     let ends = slurmctld.local_addr().and_then(|near| Ok((near, slurmctld.peer_addr()?)));
     let (near, address) = ends.map_err(|error| of_transfer(&error))?;
-    // Most connections need no question.
-    let is_local = address.ip().is_loopback() || near.ip() == address.ip();
-    if !is_local
-        && !route::is_local(address.ip()).map_err(|error| of_route(address.ip(), &error))?
-    {
+    if !route::is_local(near.ip(), address.ip()).map_err(|error| of_route(address.ip(), &error))? {
         return Ok(());
     }
     let loaded = match kernel.take() {

@@ -128,7 +128,7 @@ while True:
 ";
 
 /// A program of user nobody on this port, and the file with what it has heard.
-fn imposter(folder: &Folder, port: u16, slurmctld: u16) -> (Process, String) {
+pub(crate) fn imposter(folder: &Folder, port: u16, slurmctld: u16) -> (Process, String) {
     let imposter = Process::new(folder, "imposter", find_program("setpriv").unwrap());
     impersonate(imposter, folder, port, slurmctld)
 }

@@ -16,6 +16,8 @@ pub(crate) struct RestSettings {
     pub(crate) token_file: Option<PathBuf>,
     /// `None`: the token's own.
     pub(crate) user: Option<String>,
+    /// The one that runs slurmrestd on this host. `None`: slurmrestd.
+    pub(crate) rest_user: Option<String>,
     /// `None`: the system's certificate authorities.
     pub(crate) ca_file: Option<PathBuf>,
     /// The token may leave this host in the clear.
@@ -27,6 +29,7 @@ impl RestSettings {
         slurm.set_some("rest", str::parse::<Endpoint>, &mut self.endpoint);
         slurm.set_some("token_file", path, &mut self.token_file);
         slurm.set_some("user", user_name, &mut self.user);
+        slurm.set_some("rest_user", user_name, &mut self.rest_user);
         slurm.set_some("ca_file", path, &mut self.ca_file);
         slurm.set_flag("insecure", &mut self.insecure);
     }
@@ -34,8 +37,10 @@ impl RestSettings {
     /// Checks that its keys fit each other.
     pub(super) fn check(&self, has_conf: bool, reader: &ReaderChoice, problems: &mut Problems) {
         let Some(endpoint) = &self.endpoint else {
-            if self.user.is_some() || self.ca_file.is_some() || self.insecure {
-                problems.add("slurm.rest", "is missing, but user, ca_file or insecure is set");
+            let has_key = self.user.is_some() || self.rest_user.is_some() || self.ca_file.is_some();
+            if has_key || self.insecure {
+                let text = "is missing, but user, rest_user, ca_file or insecure is set";
+                problems.add("slurm.rest", text);
             }
             if self.token_file.is_some() {
                 let text = "can only be used with rest; libslurm takes a token from SLURM_JWT, the \
@@ -111,6 +116,7 @@ mod tests {
                 "with rest; libslurm takes a token from SLURM_JWT, the native reader none",
             ),
             ("user = \"u\"", "slurm.rest: is missing"),
+            ("rest_user = \"u\"", "slurm.rest: is missing"),
             (
                 "rest = \"unix:/s\"\nreader = \"native\"",
                 "slurm.reader: cannot be used with slurm.rest",

@@ -285,7 +285,7 @@ fn the_shipped_file_names_every_key_with_its_default() {
             .map(|line| format!("{line}\n"))
             .collect()
     };
-    let rest = ["rest", "token_file", "user", "ca_file", "insecure"];
+    let rest = ["rest", "token_file", "user", "rest_user", "ca_file", "insecure"];
     assert_eq!(problems(&without(&["conf", "follow"])), [""; 0]);
     assert_eq!(problems(&without(&rest)), [""; 0]);
 }

@@ -16,7 +16,7 @@ const NAME: &str = "slurm-graphite-reader";
 /// The one of slurmrestd.
 const REST_NAME: &str = "slurm-graphite-rest-reader";
 /// Where it is set, libslurm uses this token instead of munge.
-pub(super) const TOKEN: &str = "SLURM_JWT";
+pub(crate) const TOKEN: &str = "SLURM_JWT";
 const PACKAGED: &str = "/usr/libexec/slurm-graphite";
 /// Below the prefix of an installation.
 const LIBEXEC: &str = "libexec/slurm-graphite";

@@ -320,6 +320,7 @@ impl ReaderSupervisor {
                 timeout,
                 token_file,
                 ("--user", rest.user.clone().map(Into::into)),
+                ("--rest-user", rest.rest_user.clone().map(Into::into)),
                 ("--ca-file", path(&rest.ca_file)),
             ],
         };

@@ -73,7 +73,7 @@ pub(super) fn token_file(config: &Config) -> Option<CheckLine> {
 const fn subject(stage: Stage) -> &'static str {
     match stage {
         Stage::Unsupported => "request",
-        Stage::TokenFile | Stage::Token => "token",
+        Stage::TokenFile | Stage::Token | Stage::Listener => "token",
         Stage::Connect => "connection",
         Stage::Tls => "TLS",
         Stage::Http => "slurmrestd",

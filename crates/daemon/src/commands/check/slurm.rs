@@ -20,7 +20,7 @@ use crate::commands::once::Ticks;
 use crate::commands::{IMPATIENT, read_once};
 use crate::config::{Config, ReaderChoice};
 use crate::follow::{Follow, ahead_of};
-use crate::source::{NoReader, ReaderKind, ReaderMemory, Source, SourceError, conf};
+use crate::source::{NoReader, ReaderKind, ReaderMemory, Source, SourceError, TOKEN, conf};
 
 /// munged itself gives a silent client two seconds.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -73,6 +73,13 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
         Ok(reading) => {
             report.add(reader(kind, &reading, config));
             let accepted = "slurmctld accepts this host's credentials";
+            if kind == ReaderKind::Libslurm && std::env::var_os(TOKEN).is_some() {
+                report.add(CheckLine::unknown(
+                    "token: libslurm sends the one in SLURM_JWT in the clear to the program that \
+                        listens on slurmctld's port; on this host, that it was root's or \
+                        SlurmUser's before and after a request is no proof",
+                ));
+            }
             report.add(match conf.munge {
                 Some(_) => CheckLine::good(format!("munge: {accepted}")),
                 None => CheckLine::unknown(format!("{NO_MUNGE}; {accepted}")),

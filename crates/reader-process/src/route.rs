@@ -17,12 +17,22 @@ const DESTINATION: u16 = 1;
 /// The type of a route to this host, `RTN_LOCAL`.
 const LOCAL: u8 = 2;
 
+/// Whether the other end of a connection from `near` is on this host. Most connections need no
+/// question.
+///
+/// # Errors
+///
+/// The kernel does not say.
+pub fn is_local(near: IpAddr, peer: IpAddr) -> Result<bool> {
+    if peer.is_loopback() || near == peer { Ok(true) } else { routes_to_itself(peer) }
+}
+
 /// Whether packets to `address` stay on this host.
 ///
 /// # Errors
 ///
 /// The kernel does not say.
-pub(crate) fn is_local(address: IpAddr) -> Result<bool> {
+pub fn routes_to_itself(address: IpAddr) -> Result<bool> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let protocol = SockProtocol::NetlinkRoute;
     let kernel = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
@@ -76,7 +86,7 @@ mod tests {
             ("198.51.100.1", false),
             ("2001:db8::1", false),
         ] {
-            assert_eq!(is_local(address.parse().unwrap()).unwrap(), expected, "{address}");
+            assert_eq!(routes_to_itself(address.parse().unwrap()).unwrap(), expected, "{address}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Whose program has the other end of a connection within this host. The kernel's NETLINK_SOCK_DIAG
 //! tells everybody, for the price of a look-up.
 //!
-//! From 23.02 on slurmctld signs no reply. Anyone may bind its port while it is down, so on the
+//! From 23.02 on slurmctld signs no reply, and a token must not go to anybody else. Anyone may bind its port while it is down, so on the
 //! controller's own host the kernel is asked. /proc/net/tcp would take a walk over all connections,
 //! and may leave out some while others come and go.
 //!
@@ -27,9 +27,34 @@ const SYN_RECV: u8 = 3;
 /// The interface of packets within this host. It shows all sockets but those bound to another one.
 const LOOPBACK: u32 = 1;
 
+/// Why nobody is trusted.
+#[must_use]
+pub fn unknown_listener(error: &Error) -> String {
+    format!("the kernel does not say who listens ({error}; is its module tcp_diag loaded?)")
+}
+
+/// Checks that the program on a port of this host is one of these users'; none is no stranger.
+///
+/// # Errors
+///
+/// It is another user's.
+pub fn check_user(
+    port: u16,
+    owner: Option<u32>,
+    users: &[u32],
+    names: &str,
+) -> std::result::Result<(), String> {
+    match owner.filter(|owner| !users.contains(owner)) {
+        None => Ok(()),
+        Some(owner) => {
+            Err(format!("port {port} of this host belongs to user {owner}, neither {names}"))
+        }
+    }
+}
+
 /// The kernel, which has shown a socket, so that its module tcp_diag is loaded.
 #[derive(Debug)]
-pub(crate) struct Kernel {
+pub struct Kernel {
     socket: OwnedFd,
     /// Of the last question; its answer has the same.
     sequence: u32,
@@ -48,7 +73,7 @@ impl Kernel {
     /// # Errors
     ///
     /// Without the module it does not show a socket that is there.
-    pub(crate) fn load() -> Result<Self> {
+    pub fn load() -> Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let protocol = SockProtocol::NetlinkSockDiag;
         let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
@@ -65,7 +90,7 @@ impl Kernel {
     /// # Errors
     ///
     /// `ConnectionReset`: the other end is closed. Any other: the kernel does not say.
-    pub(crate) fn owner(&mut self, near: SocketAddr, address: SocketAddr) -> Result<Option<u32>> {
+    pub fn owner(&mut self, near: SocketAddr, address: SocketAddr) -> Result<Option<u32>> {
         let mut owner = self.owner_on(near, address, LOOPBACK)?;
         if owner.is_none() {
             for interface in &if_nameindex()? {
@@ -75,6 +100,22 @@ impl Kernel {
             self.socket(near, address, LOOPBACK)?.ok_or(ErrorKind::NotFound)?;
         }
         Ok(owner)
+    }
+
+    /// Whose program listens at this address. `None`: none.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not say.
+    pub fn listener(&mut self, address: SocketAddr) -> Result<Option<u32>> {
+        let any = (Ipv4Addr::UNSPECIFIED, 0).into();
+        let mut found = self.socket(address, any, LOOPBACK)?;
+        if found.is_none() {
+            for interface in &if_nameindex()? {
+                found = found.or(self.socket(address, any, interface.index())?);
+            }
+        }
+        Ok(found.map(|socket| socket.uid))
     }
 
     fn owner_on(

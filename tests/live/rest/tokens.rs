@@ -1,0 +1,70 @@
+//! Tokens go to slurmctld and slurmrestd alone: what another user's program hears on their ports.
+
+use std::fs;
+
+use sandbox::{Invocation, Manner, NOBODY, Sink, Way, free_port, run};
+
+use super::{check, cluster};
+use crate::native::faults::imposter;
+
+/// Anybody could listen on the port while slurmrestd was away, and got the token every interval.
+#[test]
+fn over_http_a_token_is_sent_only_to_the_program_of_root_or_of_rest_user() {
+    let folder = sandbox::Folder::new().unwrap();
+    let (port, behind) = (free_port().unwrap(), Sink::start(Manner::Close).unwrap());
+    let (_imposter, heard) = imposter(&folder, port, behind.port);
+    let token = folder.write("token", "SLURM_JWT=opaque\n").unwrap();
+    let said =
+        format!("belongs to user {NOBODY}, neither root nor slurmrestd, so the token is not");
+    for host in ["127.0.0.1", "localhost", "127.0.0.2"] {
+        let toml =
+            format!("rest = \"http://{host}:{port}\"\ntoken_file = \"{token}\"\nuser = \"u\"\n");
+        let found = check(&folder, &toml);
+        assert!(found.contains("✗ token: ") && found.contains(&said), "{found}");
+        let config = folder.write("rest.toml", &format!("[slurm]\n{toml}")).unwrap();
+        let once = run(&folder, &["once", "--config", &config]).unwrap();
+        assert!(format!("{}{}", once.stdout, once.stderr).contains(&said), "{once:?}");
+        assert_eq!(fs::read(&heard).unwrap(), b"", "{host}");
+    }
+    let toml = format!(
+        "rest = \"http://localhost:{port}\"\ntoken_file = \"{token}\"\nuser = \"u\"\nrest_user = \
+         \"nobody\"\n"
+    );
+    check(&folder, &toml);
+    assert!(String::from_utf8_lossy(&fs::read(&heard).unwrap()).contains("opaque"));
+}
+
+/// libslurm connects by itself, so this is no proof, and `check` says so.
+#[test]
+fn a_token_in_slurm_jwt_is_not_sent_to_another_users_program_on_slurmctlds_port() {
+    let (folder, mut slurm, _rest) = cluster(Way::Socket, 3600, "");
+    let token = slurm.run("scontrol", &["token", "lifespan=3600"]).unwrap();
+    let token = token.trim().trim_start_matches("SLURM_JWT=").to_owned();
+    let conf = slurm.conf().display().to_string();
+    let config = format!("[slurm]\nconf = \"{conf}\"\nreader = \"libslurm\"\n");
+    let config = folder.write("jwt.toml", &config).unwrap();
+    let said = |command: &[&str]| {
+        let args = [command, &["--config", &config]].concat();
+        let found = Invocation::new(&folder, &args).unwrap().env("SLURM_JWT", &token).finish();
+        let found = found.unwrap();
+        format!("{}{}", found.stdout, found.stderr)
+    };
+    let checked = said(&["check", "--connect"]);
+    assert!(checked.contains("– token: libslurm sends the one in SLURM_JWT"), "{checked}");
+    assert!(said(&["stats", "--json"]).starts_with("{\"reading\""));
+
+    slurm.slurmctld.kill().unwrap();
+    let behind = Sink::start(Manner::Discard).unwrap();
+    let (mut imposter, heard) = imposter(&folder, slurm.slurmctld_port, behind.port);
+    let refused = format!(
+        "belongs to user {NOBODY}, neither root nor SlurmUser, so the token in SLURM_JWT is not sent"
+    );
+    for command in [&["stats"][..], &["once"], &["check", "--connect"], &["stats", "--jobs"]] {
+        let found = said(command);
+        assert!(found.contains(&refused), "{command:?}: {found}");
+    }
+    assert_eq!(fs::read(&heard).unwrap(), b"");
+    imposter.kill().unwrap();
+    slurm.slurmctld.start().unwrap();
+    assert!(said(&["stats", "--json"]).starts_with("{\"reading\""));
+}
