@@ -3,6 +3,8 @@
 //! One item that Carbon cannot read costs the whole frame and the connection. So a batch accepts
 //! only legal paths and finite values, and counts what it refuses.
 
+use std::collections::HashSet;
+
 use crate::path;
 
 /// One value of one metric.
@@ -70,6 +72,23 @@ impl Batch {
             self.paths.truncate(start);
             self.refused += 1;
         }
+    }
+
+    /// Refuses what has the path of an earlier point: Carbon would keep one of them.
+    pub fn refuse_repeated(&mut self) {
+        let mut seen = HashSet::with_capacity(self.points.len());
+        if self.points().all(|point| seen.insert(point.path())) {
+            return;
+        }
+        let mut unique = Self { refused: self.refused, ..Self::new(self.timestamp) };
+        seen.clear();
+        for point in self.points() {
+            match seen.insert(point.path()) {
+                true => unique.push_joined(&[point.path()], point.value()),
+                false => unique.refused += 1,
+            }
+        }
+        *self = unique;
     }
 
     /// Unix seconds, the same for every point.

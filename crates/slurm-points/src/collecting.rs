@@ -136,7 +136,8 @@ impl Collecting {
                 self.started_since = jobs.and_then(Reply::last_update).or(self.started_since);
             }
         }
-        debug_check(batch);
+        // Names in lists are what another program sent, which may repeat them.
+        batch.refuse_repeated();
     }
 
     /// What a survey of this role must request, with its collectors and the number of seconds after
@@ -359,9 +360,9 @@ mod tests {
                     ("a100".to_owned(), Default::default()),
                 ]
                 .into(),
-                rows: vec![row],
+                rows: vec![row.clone(), row],
                 partitions: Some(Partitions {
-                    partitions: vec![partition],
+                    partitions: vec![partition.clone(), partition],
                     ..Partitions::default()
                 }),
                 ..Nodes::default()
@@ -380,7 +381,10 @@ mod tests {
             })),
         );
         let controller = |index| Controller { index, ..Controller::default() };
-        replies.add(ReplyKind::Controllers, Reply::Controllers(vec![controller(0), controller(1)]));
+        replies.add(
+            ReplyKind::Controllers,
+            Reply::Controllers(vec![controller(0), controller(1), controller(0)]),
+        );
         let mut batch = Batch::new(60);
         let requested = collecting.needs(Role::Surveys).unwrap();
         let done = RoundResult { timestamp: 60, ended: 60, requested, replies };
@@ -388,6 +392,7 @@ mod tests {
         assert!(batch.points().any(|point| point.path().contains("qos.no_qos")));
         assert!(batch.points().any(|point| point.path().contains("licenses.flat.layer")));
         assert_eq!(repeated(&batch), None);
+        assert!(batch.refused() > 0, "what was repeated is counted");
     }
 
     #[test]
