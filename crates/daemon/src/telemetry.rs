@@ -24,7 +24,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use self::writer::LogWriter;
 use crate::clock;
 use crate::config::{LogFormat, LogSettings};
-use crate::printable::{printable, quoted};
+use crate::printable::{printable, printable_json, quoted};
 
 pub(crate) use self::writer::finish;
 
@@ -72,8 +72,10 @@ fn layer(log: LogSettings, stderr: StderrKind) -> Boxed {
     let fields = || format::debug_fn(write_field).delimited(" ");
     let text = || base().with_ansi(stderr.has_colours).with_target(false).fmt_fields(fields());
     match (log.format, stderr.is_journal) {
-        (LogFormat::Json, false) => json().boxed(),
-        (LogFormat::Json, true) => json().map_event_format(Prioritized).boxed(),
+        (LogFormat::Json, false) => json().map_event_format(Visible).boxed(),
+        (LogFormat::Json, true) => {
+            json().map_event_format(|json| Prioritized(Visible(json))).boxed()
+        }
         (LogFormat::Text, false) => text().with_timer(LocalTime).boxed(),
         (LogFormat::Text, true) => text().without_time().map_event_format(Prioritized).boxed(),
     }
@@ -105,6 +107,27 @@ pub(crate) fn has_colours(stream: &impl IsTerminal) -> bool {
     stream.is_terminal()
         && !is_set("NO_COLOR", |value| !value.is_empty())
         && !is_set("TERM", |kind| kind == "dumb")
+}
+
+/// JSON in which what other programs said cannot be taken for a terminal's command.
+struct Visible<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for Visible<F>
+where
+    S: Subscriber + for<'lookup> LookupSpan<'lookup>,
+    N: for<'writer> FormatFields<'writer> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut text = String::new();
+        self.0.format_event(context, Writer::new(&mut text), event)?;
+        text.lines().try_for_each(|line| writeln!(writer, "{}", printable_json(line)))
+    }
 }
 
 /// With the priority that journald reads at the start of each line (sd-daemon(3)).
@@ -141,4 +164,43 @@ fn is_journal() -> bool {
     let Some(journal) = std::env::var("JOURNAL_STREAM").ok() else { return false };
     std::fs::metadata("/proc/self/fd/2")
         .is_ok_and(|stderr| journal == format!("{}:{}", stderr.st_dev(), stderr.st_ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// serde_json escapes control characters of ASCII alone.
+    #[test]
+    fn a_line_of_json_has_nothing_that_a_terminal_obeys_and_is_the_same_document() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let json = tracing_subscriber::fmt::layer().json().flatten_event(true);
+        let layer = json.map_event_format(Visible).with_writer(move || writer.clone());
+        let cluster = "a\u{9b}31m\u{202e}\u{1b}b\nc\"d";
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            tracing::info!(cluster, "slurmctld answers");
+        });
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let line = text.strip_suffix('\n').unwrap();
+        assert!(line.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{line:?}");
+        let document: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(document["cluster"], cluster);
+    }
 }
