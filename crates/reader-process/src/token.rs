@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
+use rustix::process::geteuid;
 use serde::Deserialize;
 use slurm_snapshot::Token;
 
@@ -55,7 +56,7 @@ impl TokenFile {
         }
         let claims = claims(token).unwrap_or_default();
         let exposed = metadata.mode() & 0o004 != 0;
-        let writable = metadata.mode() & 0o022 != 0 || folder_is_open(&self.path);
+        let writable = is_open(&metadata) || folder_is_open(&self.path);
         let user = claims.sun.or(claims.username);
         self.claims = Token { user, expires: claims.exp.and_then(whole), exposed, writable };
         Ok(self.token.replace(token.to_owned()).as_deref() != Some(token))
@@ -68,13 +69,24 @@ impl TokenFile {
     }
 }
 
-/// Whether another than its owner may replace the file: those who may write its folder, unless that
-/// is sticky.
+/// Whether others than root and this user may write it. Root looks at the files of the daemon's user
+/// too.
+fn is_open(found: &Metadata) -> bool {
+    // Root itself, also where it is only a namespace's.
+    let root = fs::metadata("/").map_or(0, |root| root.uid());
+    is_open_for(found, geteuid().as_raw(), root)
+}
+
+fn is_open_for(found: &Metadata, me: u32, root: u32) -> bool {
+    let is_anothers = me != 0 && ![0, root, me].contains(&found.uid());
+    found.mode() & 0o022 != 0 || is_anothers
+}
+
+/// Whether others may replace the file: those who may write its folder, unless that is sticky.
 fn folder_is_open(path: &Path) -> bool {
     let folder =
         path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::metadata(folder)
-        .is_ok_and(|folder| folder.mode() & 0o022 != 0 && folder.mode() & 0o1000 == 0)
+    fs::metadata(folder).is_ok_and(|folder| is_open(&folder) && folder.mode() & 0o1000 == 0)
 }
 
 fn read_with_metadata(path: &Path) -> std::io::Result<(String, Metadata)> {
@@ -170,6 +182,15 @@ mod tests {
             fs::set_permissions(folder.path(), fs::Permissions::from_mode(folder_mode)).unwrap();
             file.read_again().unwrap();
             assert_eq!(file.claims.writable, writable, "{file_mode:o} {folder_mode:o}");
+        }
+        // Only root can give it away, and root looks at the daemon's own.
+        if std::os::unix::fs::chown(&path, Some(31_234), None).is_ok() {
+            file.read_again().unwrap();
+            assert!(!file.claims.writable);
+            assert!(is_open_for(&path.metadata().unwrap(), 1000, 0));
+            assert!(!is_open_for(&path.metadata().unwrap(), 31_234, 0));
+            std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+            assert!(!is_open_for(&path.metadata().unwrap(), 1000, 0));
         }
         assert!(!format!("{file:?}").contains("eyJ"));
         assert!(!file.read_again().unwrap(), "the same token");
