@@ -45,8 +45,7 @@ pub(crate) enum SourceError {
     /// libslurm's own answer, with the lines that it printed meanwhile.
     #[error("{}", refused(.0, .1))]
     Refused(Failure, LastLines),
-    #[error("{} does not exist; name slurm.conf with --slurm-conf, [slurm] conf or SLURM_CONF",
-        .0.display())]
+    #[error("{} does not exist", .0.display())]
     NoConf(PathBuf),
     #[error("{0}")]
     NoReader(#[from] locate::NoReader),
@@ -81,6 +80,12 @@ impl SourceError {
         )
     }
 
+    /// Whether another user's program listens where slurmctld or slurmrestd should.
+    pub(crate) fn names_imposter(&self) -> bool {
+        use slurm_snapshot::Stage::Listener;
+        matches!(self.root(), Self::Refused(Failure { stage: Some(Listener), .. }, _))
+    }
+
     /// Whether libslurm's credential, refused or not usable, was the environment's token.
     pub(crate) fn has_used_token(&self) -> bool {
         let Self::Refused(failure, said) = self.root() else { return false };
@@ -97,8 +102,15 @@ impl SourceError {
                     munge's credential. Unset it; or is auth/jwt in slurm.conf's AuthAltTypes, and \
                     has the token not expired?"
             }
-            Self::NoConf(_) => "Copy the cluster's slurm.conf to this host, or name its place.",
+            Self::NoConf(_) => {
+                "Copy the cluster's slurm.conf there, or name its place with --slurm-conf, [slurm] \
+                    conf or SLURM_CONF."
+            }
             Self::NoReader(error) => error.advice(),
+            Self::Refused(Failure { advice: None, .. }, said) if said.is_of_unknown_host() => {
+                "Does the name in SlurmctldHost have an address on this host? Try `getent ahosts \
+                    NAME`."
+            }
             Self::Refused(failure, _) => {
                 failure.advice.as_deref().unwrap_or("Does `sdiag` work on this host, as this user?")
             }
@@ -118,10 +130,13 @@ const SLURMS_ERRNO: i32 = 1000;
 
 fn refused(failure: &Failure, said: &LastLines) -> String {
     let Failure { call, errno, .. } = failure;
-    if said.is_empty() || !(1..SLURMS_ERRNO).contains(errno) {
-        return format!("{failure}{said}");
+    match errno {
+        _ if said.is_empty() => failure.to_string(),
+        // libslurm gave no reason but those lines.
+        0 => format!("{call} failed{said}"),
+        1..SLURMS_ERRNO => format!("{call} failed (errno {errno}){said}"),
+        _ => format!("{failure}{said}"),
     }
-    format!("{call} failed (errno {errno}){said}")
 }
 
 /// A running source; or one of the two handles that may share it, whose requests wait for each

@@ -3,13 +3,14 @@
 use slurm_snapshot::errno as slurm;
 
 use crate::accounting::ACCOUNTING_CONF;
+use crate::listeners::TOKEN;
 
 /// The advice for `errno`; `None` if there is none. `call` is the function that failed.
 pub(crate) fn advice(call: &str, errno: i32) -> Option<&'static str> {
     if call.starts_with("slurmdb_") {
         return Some(of_slurmdbd(errno));
     }
-    if call == "SLURM_JWT" {
+    if call == TOKEN {
         return Some(
             "Find the program with `ss -ltnp`. Munge, or [slurm] rest over https:// or a socket, \
                 needs no such check.",

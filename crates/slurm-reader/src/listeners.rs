@@ -13,7 +13,7 @@ use crate::calls::{CallError, CallResult, Libslurm};
 use crate::values::lossy;
 
 /// Where it is set, libslurm sends it instead of munge's credential.
-const TOKEN: &str = "SLURM_JWT";
+pub(crate) const TOKEN: &str = "SLURM_JWT";
 
 /// Checks who listens at each controller's addresses of this host, if a token is used.
 ///

@@ -12,12 +12,13 @@ use std::time::Instant;
 
 use reader_process::{converse, log, micros, stamped};
 use slurm_snapshot::{
-    Answer, Failure, Hello, Reading, Release, Reply, ReplyKind, Request, Statistics, errno,
+    Answer, Failure, Hello, Reading, Release, Reply, ReplyKind, Request, Stage, Statistics, errno,
 };
 
 use crate::advice::advice;
 use crate::calls::CallError;
 use crate::conf_cache::ConfCache;
+use crate::listeners::TOKEN;
 use crate::rpcs::Rpcs;
 use crate::version;
 use reader_process::names::{self, UserNames, rpc_user};
@@ -70,6 +71,7 @@ impl<R: Rpcs> ReaderServer<'_, R> {
                 errno,
                 text,
                 advice: advice(call, errno).map(Into::into),
+                stage: (call == TOKEN).then_some(Stage::Listener),
                 ..Failure::default()
             }),
         }

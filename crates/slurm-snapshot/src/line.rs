@@ -168,7 +168,7 @@ pub enum Stage {
     TokenFile,
     /// No connection.
     Connect,
-    /// The token was not sent: another user's program listens on this host.
+    /// Nothing was sent: another user's program listens on this host.
     Listener,
     /// No TLS on the connection.
     Tls,

@@ -87,6 +87,7 @@ impl NativeProblem {
     pub(crate) const fn stage(&self) -> Option<Stage> {
         match self.cause {
             Cause::Conf | Cause::Unsupported => Some(Stage::Unsupported),
+            Cause::Imposter => Some(Stage::Listener),
             _ => None,
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use sandbox::carbon::{Limits, Options};
 use sandbox::{
-    Finished, Invocation, Manner, NOBODY, Sandbox, Sink, find_program, free_port, is_root, run,
-    slurm_graphite, wait,
+    Finished, Folder, Invocation, Manner, NOBODY, Sandbox, Sink, Slurm, find_program, free_port,
+    is_root, run, slurm_graphite, wait,
 };
 
 const SCHEMAS: &str = include_str!("../../../config/carbon/storage-schemas.conf");
@@ -430,4 +430,18 @@ fn slurmctld_and_munged_dead_frozen_or_with_another_key_are_told_apart() {
     wrong(&gone, "munge: nothing answers at ", "systemctl status munge");
     says(&gone, "– slurmctld: not asked, because it answers only with valid");
     soon(&gone, 6);
+}
+
+/// "libslurm gave no reason" stood before the reason.
+#[test]
+fn a_controller_whose_name_has_no_address_is_said() {
+    let folder = Folder::new().unwrap();
+    let slurm = Slurm::controller(&folder).unwrap();
+    let name = "SlurmctldHost=localhost(127.0.0.1)";
+    let conf = slurm.changed("unknown.conf", name, "SlurmctldHost=no-such-host.invalid").unwrap();
+    let toml = format!("[slurm]\nconf = {conf:?}\nreader = \"libslurm\"\n");
+    let config = folder.write("unknown.toml", &toml).unwrap();
+    let said = run(&folder, &["stats", "--config", &config]).unwrap().stderr;
+    assert!(said.contains("getent ahosts") && said.contains("libslurm said: "), "{said}");
+    assert!(!said.contains("no reason"), "{said}");
 }

@@ -4,11 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use sandbox::{
-    Folder, Invocation, Manner, NOBODY, Process, Sink, Space, find_program, free_port,
+    Daemon, Folder, Invocation, Manner, NOBODY, Process, Sink, Space, find_program, free_port, now,
     slurm_graphite, wait,
 };
 
 use super::{Reader, controller, refusals, stats, with_port};
+use crate::SOON;
+use crate::faults_reader::DOWN;
 use crate::unchanged::clock::libfaketime;
 
 /// Seconds for a request.
@@ -218,6 +220,27 @@ fn another_users_program_is_refused_on_every_address_of_this_host() {
         assert!(said.stderr.contains(&refused), "{address}: {said:?}");
     }
     assert_eq!(fs::read(heard).unwrap(), b"");
+}
+
+/// The port must be free first, so the log had another cause of the outage already.
+#[test]
+fn another_users_program_is_named_in_the_log_although_slurmctld_was_away_before() {
+    let (folder, mut slurm) = controller();
+    let toml = format!("conf = {:?}\nreader = \"native\"\n", slurm.conf());
+    let mut daemon = Daemon::start(&folder, &toml).unwrap();
+    daemon.tick_with(true, 0.0, SOON).unwrap();
+    let killed = now();
+    slurm.slurmctld.kill().unwrap();
+    let said = daemon.said(killed, DOWN, SOON).unwrap();
+    assert!(said.line.contains("refused"), "{}", said.line);
+    let silent = Sink::start(Manner::Discard).unwrap();
+    let (mut imposter, heard) = imposter(&folder, slurm.slurmctld_port, silent.port);
+    let named = daemon.said(killed, &format!("belongs to user {NOBODY}"), SOON).unwrap();
+    assert!(named.line.contains("WARN"), "{}", named.line);
+    assert_eq!(fs::read(heard).unwrap(), b"");
+    imposter.kill().unwrap();
+    slurm.slurmctld.start().unwrap();
+    daemon.tick_with(true, now(), SOON).unwrap();
 }
 
 /// It was believed for a minute after slurmctld.

@@ -16,6 +16,8 @@ pub(crate) struct SlurmctldSeen {
     /// Its moments are nanoseconds of CLOCK_BOOTTIME.
     pub(crate) entry: SlurmctldEntry,
     outage: Option<Outage>,
+    /// The log has named another user's program in slurmctld's place, since the last reading.
+    has_named_imposter: bool,
 }
 
 /// Consecutive ticks without a reading.
@@ -43,12 +45,18 @@ impl SlurmctldSeen {
                     self.change(true, false, now);
                 }
                 self.entry.last_answer = Some(now);
+                self.has_named_imposter = false;
             }
             Err(error) => {
-                if before.0 == Some(false) {
+                // It can only come when slurmctld is away already, for another cause.
+                let is_news = error.names_imposter() && !self.has_named_imposter;
+                self.has_named_imposter |= is_news;
+                if before.0 == Some(false) && !is_news {
                     debug!(%error, "no reading");
                 } else {
                     warn!(%error, hint = error.advice(), "no reading; trying at every tick");
+                }
+                if before.0 != Some(false) {
                     self.change(false, false, now);
                     self.outage.get_or_insert_with(Outage::begin);
                 }

@@ -36,6 +36,13 @@ impl LastLines {
         self.lines.is_empty()
     }
 
+    /// Whether libslurm found no address for a name.
+    pub(super) fn is_of_unknown_host(&self) -> bool {
+        let is_sign =
+            |line: &String| line.contains("getaddrinfo") || line.contains("Unable to resolve");
+        self.lines.iter().any(is_sign)
+    }
+
     /// What may hang if a reader does: the others have deadlines of their own for each request.
     pub(super) const fn may_hang(&self) -> &'static str {
         match self.kind {

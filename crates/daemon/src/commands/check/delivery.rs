@@ -62,6 +62,11 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
     let unusual = to.protocol.unusual_port(to.address.port);
     let unusual = unusual.map(|doubt| format!("Change the port or `protocol`: {doubt}."));
     let advice = match (&error, error.advice(to.protocol)) {
+        (ConnectionError::Tls(_), _) if error.to_string().contains("(CA:TRUE)") => {
+            "With a request of the server, server.csr: `openssl x509 -req -in server.csr -CA ca.pem \
+                -CAkey ca.key -CAcreateserial -copy_extensions copy -out server.pem`; ca_file then \
+                names ca.pem."
+        }
         (ConnectionError::Tls(_) | ConnectionError::NoHandshake(_), _) => {
             "`openssl s_client -connect HOST:PORT` shows whether the port speaks TLS, and its \
                 certificates."
@@ -312,8 +317,12 @@ fn look(dir: &Path) -> Result<String, Error> {
     if folder.mode() & 0o300 != 0o300 {
         return Err(Error::other(format!("its owner, {owner}, may not write there")));
     }
-    let is_anothers =
-        |file: &PathBuf| file.symlink_metadata().is_ok_and(|file| file.uid() != folder.uid());
+    let is_queues = |file: &Path| {
+        file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"queue"))
+    };
+    let is_anothers = |file: &PathBuf| {
+        is_queues(file) && file.symlink_metadata().is_ok_and(|file| file.uid() != folder.uid())
+    };
     match files(dir).find(is_anothers) {
         None => Ok(owner),
         Some(file) => {

@@ -32,6 +32,7 @@ struct SlurmConf {
     munge: Option<PathBuf>,
     /// The file was read, and what it includes.
     certain: bool,
+    is_absent: bool,
 }
 
 /// Whether munged answers; `TimedOut` if it is silent. `None`: munge is not used.
@@ -69,6 +70,11 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
     source.ask(Ticks::new(config).request());
     let outcome = source.outcome().await;
     let kind = source.status().kind().unwrap_or_default();
+    let is_said =
+        |error: &SourceError| matches!(error.root(), SourceError::NoReader(NoReader::NoConf));
+    if conf.is_absent && !outcome.as_ref().is_err_and(is_said) {
+        report.add(no_slurm_conf());
+    }
     match outcome {
         Ok(reading) => {
             report.add(reader(kind, &reading, config));
@@ -200,7 +206,7 @@ fn munge_alone(conf: &SlurmConf, munge: &Munge) -> CheckLine {
         )),
         Some(Err(error)) if error.kind() == ErrorKind::PermissionDenied => CheckLine::wrong(
             format!("munge: {socket}: {error}"),
-            "The daemon's user must be able to enter its directory: `chmod 755` for the directory.",
+            enter_directory(selinux_enforces()),
         ),
         Some(Err(error)) => CheckLine::wrong(
             format!("munge: nothing answers at {socket}: {error}"),
@@ -208,6 +214,19 @@ fn munge_alone(conf: &SlurmConf, munge: &Munge) -> CheckLine {
                 /etc/munge/munge.key.",
         ),
     }
+}
+
+fn enter_directory(selinux_enforces: bool) -> &'static str {
+    if selinux_enforces {
+        "The daemon's user must be able to enter its directory: `chmod 755` for the directory. Or \
+            SELinux, which is enforcing here, denies it: `ausearch -m avc -ts recent` says so."
+    } else {
+        "The daemon's user must be able to enter its directory: `chmod 755` for the directory."
+    }
+}
+
+fn selinux_enforces() -> bool {
+    std::fs::read_to_string("/sys/fs/selinux/enforce").is_ok_and(|text| text.trim() == "1")
 }
 
 /// slurm.conf and how it was found; `None` where there is one that cannot be read, or none where
@@ -239,12 +258,16 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
             }
         }
     }
-    report.add(CheckLine::unknown(format!(
+    Some(SlurmConf { is_absent: true, ..SlurmConf::from_munge(Err(String::new())) })
+}
+
+/// That only libslurm may find a slurm.conf.
+fn no_slurm_conf() -> CheckLine {
+    CheckLine::unknown(format!(
         "slurm.conf: there is no {}; libslurm looks in its own place, then asks a configless \
             slurmctld (SLURM_CONF_SERVER, or DNS)",
         conf::USUAL.join(" or ")
-    )));
-    Some(SlurmConf::from_munge(Err(String::new())))
+    ))
 }
 
 /// Reads slurm.conf in a thread: the file may be on a file system that hangs.
@@ -256,7 +279,9 @@ async fn read_conf(path: &Path) -> Result<SlurmConf> {
 
 impl SlurmConf {
     fn from_munge(munge: std::result::Result<Option<PathBuf>, String>) -> Self {
-        Self { certain: munge.is_ok(), munge: munge.unwrap_or_else(|_| Some(MUNGE_SOCKET.into())) }
+        let certain = munge.is_ok();
+        let munge = munge.unwrap_or_else(|_| Some(MUNGE_SOCKET.into()));
+        Self { certain, munge, is_absent: false }
     }
 }
 
@@ -281,7 +306,8 @@ mod tests {
 
     #[test]
     fn a_munge_whose_directory_is_closed_is_not_called_stopped() {
-        let conf = SlurmConf { munge: Some("/run/munge/socket".into()), certain: true };
+        let munge = Some("/run/munge/socket".into());
+        let conf = SlurmConf { munge, certain: true, is_absent: false };
         let line = munge_alone(&conf, &Some(Err(ErrorKind::PermissionDenied.into())));
         assert!(
             line.mark == crate::commands::Mark::Wrong && line.text.contains("/run/munge/socket"),
@@ -290,6 +316,10 @@ mod tests {
         );
         let advice = line.advice.unwrap();
         assert!(advice.contains("chmod 755") && !advice.contains("systemctl"), "{advice}");
+        assert!(enter_directory(true).contains("chmod 755"));
+        assert!(
+            enter_directory(true).contains("ausearch") && !enter_directory(false).contains("SE")
+        );
     }
 
     #[test]
