@@ -5,8 +5,8 @@
 //! so none is ever done.
 //!
 //! A quick restart of the receiver looks like an idle timer. So two closes after the same time are
-//! needed, and after an hour the belief is tested: connections are renewed as if there were no
-//! timer, and one more close at that time is enough to believe it again.
+//! needed, four if it is short, and after an hour the belief is tested: connections are renewed as
+//! if there were no timer, and one more close at that time is enough to believe it again.
 
 use std::time::Duration;
 
@@ -15,6 +15,12 @@ use tokio::time::Instant;
 /// How long an idle timer is believed.
 const BELIEVED_FOR: Duration = Duration::from_secs(3600);
 
+/// A shorter timer means many connections, and a receiver that crashes again and again may end as
+/// soon after each start.
+const SHORT: Duration = Duration::from_secs(3);
+/// How many closes after the same time show a short timer, and any other.
+const CLOSES: (u32, u32) = (4, 2);
+
 /// The idle timer of a peer, if it has one.
 #[derive(Debug, Default)]
 pub(crate) struct IdleTimer {
@@ -22,6 +28,8 @@ pub(crate) struct IdleTimer {
     closed: Option<Duration>,
     /// After how long it last closed an idle connection.
     last: Option<Duration>,
+    /// How often in a row it did so after about the same time.
+    agreeing: u32,
     /// When it last did so after about the same time as before.
     confirmed: Option<Instant>,
 }
@@ -36,7 +44,9 @@ impl IdleTimer {
     /// shows a timer.
     pub(crate) fn next_connection(&mut self, is_accepted: bool, now: Instant) {
         let Some(idle) = self.closed.take().filter(|_| is_accepted) else { return };
-        if self.last.is_some_and(|last| idle.abs_diff(last) <= last / 10) {
+        let agrees = self.last.is_some_and(|last| idle.abs_diff(last) <= last / 10);
+        self.agreeing = if agrees { self.agreeing.saturating_add(1) } else { 1 };
+        if self.agreeing >= if idle < SHORT { CLOSES.0 } else { CLOSES.1 } {
             self.confirmed = Some(now);
         }
         self.last = Some(idle);
@@ -83,5 +93,10 @@ mod tests {
         assert_eq!(timer.renew_at(later), None, "it has none");
         close(&mut timer, 23, later);
         assert_eq!(timer.renew_at(later), None, "and the next close is the first");
+        for closes in 1..=4 {
+            close(&mut timer, 2, later);
+            let expected = (closes == 4).then_some(seconds(1));
+            assert_eq!(timer.renew_at(later), expected, "a short one, {closes}");
+        }
     }
 }

@@ -65,8 +65,8 @@ impl SenderTask {
     pub(super) fn period(&self) -> Duration {
         let window = self.outbox.change_ledger(|ledger| ledger.resend_window);
         let quarter = Some(window / 4).filter(|quarter| !quarter.is_zero());
-        let idle = self.idle_timer.renew_at(Instant::now());
-        [quarter, idle].into_iter().flatten().fold(RENEW_EVERY, Duration::min).max(RENEW_LEAST)
+        let usual = quarter.map_or(RENEW_EVERY, |quarter| quarter.clamp(RENEW_LEAST, RENEW_EVERY));
+        self.idle_timer.renew_at(Instant::now()).map_or(usual, |idle| idle.min(usual))
     }
 
     /// When the next connection is opened. The rest of the period is left to wait for the next live

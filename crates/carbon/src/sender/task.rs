@@ -18,7 +18,7 @@ use crate::connection_error::{ConnectionError, Result};
 use crate::ledger::Ledger;
 
 /// If a peer closes a connection sooner than this after the last byte, idleness is not the reason.
-const IDLE_LEAST: Duration = Duration::from_secs(3);
+const IDLE_LEAST: Duration = Duration::from_millis(500);
 /// After so many connections in a row that were closed right after a write, the protocol may be the
 /// wrong one.
 const CLOSED_AT_ONCE: u32 = 3;

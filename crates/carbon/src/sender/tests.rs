@@ -347,6 +347,27 @@ async fn a_peer_that_closes_what_is_idle_gets_each_tick_at_most_three_times() {
     assert!(status.held < 20, "ticks are done: {status:?}");
 }
 
+/// Each close was a loss: with a timer below 3 s each tick was sent again and again until max_age,
+/// and none was ever done.
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_soon_closes_what_is_idle_gets_each_tick_few_times() {
+    for (millis, interval, ticks) in [(2000, 3, 300), (2000, 30, 60), (750, 1, 900)] {
+        let timer = Duration::from_millis(millis);
+        let kind = ReceiverKind { closes_idle_after: Some(timer), ..ReceiverKind::default() };
+        let _receiver = world::begin(&[kind]);
+        let queue = queue(seconds(60));
+        let sender = start(&queue);
+        push_each(&queue, 1..=ticks, seconds(interval)).await;
+        let status = sender.status();
+        sender.stop();
+        let most = world::writes().values().copied().max().unwrap();
+        let what = format!("{timer:?}, every {interval} s");
+        assert!(most <= 6, "{what}: a tick was written {most} times");
+        assert!(status.connects <= 8, "{what}: {status:?}");
+        assert!(status.held * interval < 180, "{what}: ticks are done: {status:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_renewed_connection_is_no_loss_and_ticks_are_done_a_window_later() {
     let _receiver = world::begin(&[ReceiverKind::default()]);
