@@ -51,11 +51,12 @@ dist-test: packages dist deb rpm ## `make dist` in clean chroots of Debian 11, 1
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- packages_chroot::dist:: --ignored --test-threads=1
 
-demo: ## half a minute of a real cluster and a real Carbon, which is killed in between, shown as a table
+# In one command: cargo unites the features of what it builds together, and compiles the rest again.
+demo: ## a real cluster, and a real Carbon that is killed, as a table and a picture; KEEP=1 leaves them up
 	@sh tests/packages.sh demo
-	cargo build --locked -p slurm-graphite -p slurm-reader
-	cargo build --locked -p tools --bin demo
-	@cargo run --quiet --locked -p tools --bin demo
+	cargo build --locked -p slurm-graphite -p slurm-reader -p tools \
+		--bin slurm-graphite --bin slurm-graphite-reader --bin demo
+	@$(TARGET)/debug/demo
 
 test: packages ## everything CI runs: format, lints, unit and live tests, documentation
 	@sh tests/stages.sh

@@ -45,7 +45,7 @@ wanted() {
 case ${1-} in
 build) build=$(wanted) tests= programs=gcc ;;
 demo) build="$(wanted)"
-    tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon'
+    tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon graphite-web'
     programs='gcc sdiag slurmctld slurmd munged carbon-cache' ;;
 debian) build="$(wanted) debhelper pkgconf systemd" tests= ;;
 dist)
@@ -60,14 +60,23 @@ releases) tests="$tests debootstrap make liblua5.3-dev libmariadb-dev libmunge-d
     tests="$tests libhttp-parser-dev libjson-c-dev libjwt-dev" ;;
 esac
 
-# Before anything is installed: cargo says it for each crate, and not what to do.
+# Before anything is installed: cargo says it for each crate, and not what to do. Debian 12 and 13
+# keep a Rust new for their browsers, without clippy; it conflicts with rustc, cargo and rustup.
 rust=$(rustc --version 2>/dev/null) || rust=missing
 minor=${rust#rustc 1.}
-if ! [ "${minor%%.*}" -ge 89 ] 2>/dev/null; then
-    echo "packages: Rust is $rust. Install Rust 1.89 or later with rustup;" \
-        'Debian 12 and 13 have an older one.' >&2
+# shellcheck disable=SC1091
+keeps=$(. /etc/os-release && case "$ID $VERSION_ID" in 'debian 12' | 'debian 13') echo yes ;; esac) || :
+if [ "${minor%%.*}" -ge 89 ] 2>/dev/null; then
+    :
+elif [ "$keeps" ] && ! command -v rustc >/dev/null && ! has rustc cargo rustup; then
+    build="$build cargo-web rustc-web ca-certificates"
+else
+    echo "packages: Rust is $rust. Install Rust 1.89 or later: on Debian 12 and 13 with" \
+        '`apt-get install cargo-web rustc-web`, in place of rustc, cargo and rustup; elsewhere with rustup.' >&2
     exit 1
 fi
+# For the first stage of `make test`.
+[ $# -gt 0 ] || [ -z "$keeps" ] || command -v rustfmt >/dev/null || build="$build rustfmt-web"
 
 # Where there is no dpkg the programs themselves are looked for.
 if ! command -v dpkg-query >/dev/null; then

@@ -95,7 +95,11 @@ stage format format
 stage build build
 ! grep -q 'build *FAILED' "$logs/table" || exit 1
 {
-    stage clippy nice -n 19 cargo clippy --locked --workspace --all-targets -- -D warnings
+    if [ -n "${CI-}" ] || cargo clippy --version >/dev/null 2>&1; then
+        stage clippy nice -n 19 cargo clippy --locked --workspace --all-targets -- -D warnings
+    else
+        echo 'clippy is left out: this Rust has none; that of rustup has' | tee -a "$logs/table"
+    fi
     stage unit nice -n 5 cargo test --locked --workspace --exclude live-tests --no-fail-fast
     stage headers nice -n 19 sh tests/releases/headers.sh
 } &

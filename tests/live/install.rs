@@ -214,11 +214,35 @@ fn what_is_missing_is_said_before_anything_is_compiled() {
         let said = make_says(target);
         assert!(said.contains(packages), "{target}: {said}");
     }
-    // Debian 13's: Cargo said so for each crate, after everything else had been installed.
+    // Debian 13's: Cargo said so for each crate, after everything else had been installed. Debian's
+    // newer one would remove it, so that is for a person to do.
     folder.script("bin/rustc", "echo 'rustc 1.85.1 (4eb161250 2025-03-15)'").unwrap();
     let said = make_says("deb");
     assert!(said.contains("Rust is rustc 1.85.1") && said.contains("1.89 or later"), "{said}");
-    assert!(!said.contains("apt-get"), "{said}");
+    assert!(
+        said.contains("`apt-get install cargo-web rustc-web`") && said.contains("rustup"),
+        "{said}"
+    );
+    assert!(!said.contains("missing here"), "{said}");
+    // Without any, it is one of the packages, with what cargo needs to trust a registry.
+    fs::remove_file(bin.join("rustc")).unwrap();
+    let system = fs::read_to_string("/etc/os-release").unwrap();
+    let keeps = ["\"12\"", "\"13\""].map(|number| format!("\nVERSION_ID={number}\n"));
+    let keeps = system.contains("\nID=debian\n") && keeps.iter().any(|line| system.contains(line));
+    let expected = if keeps {
+        "debhelper pkgconf systemd cargo-web rustc-web ca-certificates\n"
+    } else {
+        "Rust is missing"
+    };
+    let said = make_says("deb");
+    assert!(said.contains(expected), "{said}");
+    // But not where rustup or Debian's rustc would have to go for it.
+    folder.script("bin/dpkg-query", "echo '[installed]'").unwrap();
+    let said = make_says("deb");
+    assert!(
+        said.contains("Rust is missing") && said.contains("in place of rustc, cargo and rustup"),
+        "{said}"
+    );
 }
 
 /// The manual pages and completions, as written by `make man`.

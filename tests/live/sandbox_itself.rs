@@ -10,7 +10,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use sandbox::proc;
 use sandbox::{
-    Accounting, Carbon, Folder, Sandbox, Series, Slurm, Space, carbon, find_program, wait,
+    Accounting, Carbon, Folder, Sandbox, Series, Slurm, Space, carbon, find_program, is_root,
+    slurm_graphite, wait,
 };
 
 use super::SOON;
@@ -42,6 +43,24 @@ fn a_space_whose_script_fails_is_a_failure_and_no_skip() {
             assert!(format!("{error:?}").contains("mkfs.nonsense"), "{error:?}");
         }
     }
+}
+
+/// slurmctld ends over it with 27 lines, none of which says so.
+#[test]
+fn a_host_name_that_does_not_resolve_is_one_line_with_the_remedy() {
+    let folder = Folder::new().unwrap();
+    let demo = slurm_graphite().unwrap().with_file_name("demo").display().to_string();
+    let apart: &[&str] = if is_root() { &["--uts"] } else { &["--map-root-user", "--uts"] };
+    let mut command = sandbox::command(folder.path(), &find_program("unshare").unwrap());
+    let output = command
+        .args(apart)
+        .args(["sh", "-c", "hostname nowhere.invalid; exec \"$0\"", &demo])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("echo '127.0.1.1 nowhere.invalid' >> /etc/hosts"), "{said}");
+    assert_eq!(said.trim().lines().count(), 1, "{said}");
 }
 
 /// As a failed test does.

@@ -10,7 +10,9 @@ from wsgiref.simple_server import WSGIServer, make_server
 import django
 from django.core.management import call_command
 from django.db.backends.signals import connection_created
+from django.contrib.staticfiles.handlers import StaticFilesHandler
 from django.dispatch import receiver
+from django.views.static import serve
 
 django.setup()
 
@@ -29,8 +31,14 @@ call_command("migrate", run_syncdb=True, verbosity=0)
 from graphite.wsgi import application  # noqa: E402 (the database comes first)
 
 
+# The scripts of its pages, which elsewhere the web server in front has.
+class Pages(StaticFilesHandler):
+    def serve(self, request):
+        return serve(request, self.file_path(request.path), document_root="/usr/share/graphite-web/static")
+
+
 class Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
 
-make_server("127.0.0.1", int(sys.argv[1]), application, server_class=Server).serve_forever()
+make_server("127.0.0.1", int(sys.argv[1]), Pages(application), server_class=Server).serve_forever()

@@ -4,10 +4,11 @@
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::folder::{key, make_open, secret};
 use crate::ports::free_ports;
@@ -66,7 +67,7 @@ impl Slurm {
     /// Starts munged and slurmctld.
     pub fn start_controller(&mut self) -> Result<()> {
         self.munged.start()?;
-        self.slurmctld.start()
+        self.slurmctld.start().map_err(|error| unresolved_host().unwrap_or(error))
     }
 
     /// Starts the three programs and waits until the node can run jobs.
@@ -96,10 +97,10 @@ impl Slurm {
         fs::write(&conf, slurm_conf(path, slurmctld_port, slurmd_port))?;
         let munged = munged(folder, &root, "munge")?;
         let client = Client { folder: path.to_owned(), conf: conf.clone(), root };
-        // Otherwise slurmd needs its own cgroup.
+        // Otherwise slurmd needs a cgroup of its own, or at least to find cgroups mounted.
         let plugin = match client.release()?.as_str() {
             release if release >= "24.05" => Some("disabled"),
-            release if release >= "23.11" => Some("cgroup/v1"),
+            release if release >= "22.05" => Some("cgroup/v1"),
             _ => None,
         };
         if let Some(plugin) = plugin {
@@ -310,6 +311,18 @@ impl Client {
         let slurmd = Process::with_words(folder, name, self.root.start(&self.folder, "slurmd")?);
         Ok(slurmd.args(["-D", "-N", node, "-f"]).args([&self.conf]).env("SLURM_CONF", &self.conf))
     }
+}
+
+/// Says that this host's name does not resolve, if so: slurmctld's log does not, and ends.
+fn unresolved_host() -> Option<anyhow::Error> {
+    let system = rustix::system::uname();
+    let name = system.nodename().to_str().ok()?;
+    (name, 0).to_socket_addrs().err().map(|error| {
+        anyhow!(
+            "slurmctld has ended, because this host's name, {name}, does not resolve ({error}); as root: \
+                echo '127.0.1.1 {name}' >> /etc/hosts"
+        )
+    })
 }
 
 /// Whether this is root, who alone can act as other users.

@@ -1,8 +1,9 @@
-//! `make demo`: half a minute of a real Slurm cluster with a real Carbon, which is killed in
-//! between. The table shows the contents of whisper's files.
+//! `make demo`: a real Slurm cluster with a real Carbon, which is killed in between. The table and
+//! the picture show the contents of whisper's files. With KEEP=1 everything stays up until Ctrl-C.
 
 #![forbid(unsafe_code)]
 
+mod picture;
 mod table;
 
 use std::io::IsTerminal;
@@ -11,12 +12,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::metrics::FIGURES;
-use sandbox::{Bustle, Sandbox, Sdiag, now, slurm_graphite, unix_seconds, wait};
+use sandbox::{
+    Bustle, GraphiteWeb, Process, Sandbox, Sdiag, Series, now, slurm_graphite, unix_seconds, wait,
+};
 use tools::{exit_code, say};
 
 use crate::table::Table;
 
 const LENGTH: u64 = 30;
+/// The demo ends with slurmctld's next count of pending and running jobs, which it makes each half
+/// minute; its first one was of none.
+const LONGEST: u64 = 2 * LENGTH;
 /// The second at which Carbon is killed, and the one at which it is started again.
 const KILLED: u64 = 10;
 const BACK: u64 = 14;
@@ -26,6 +32,9 @@ const NOTICED: Duration = Duration::from_secs(60);
 /// A tick's reading is complete within this time, so that a later sdiag shows what the collector
 /// saw.
 const AFTER_THE_TICK: Duration = Duration::from_millis(40);
+
+/// How long Carbon may take to write the last tick to its files.
+const WRITTEN: Duration = Duration::from_secs(10);
 
 /// The part of a metric path before the leaf.
 const STATISTICS: &str = "cluster.slurm_sched_stats.gauge-";
@@ -57,11 +66,13 @@ fn demo() -> Result<()> {
     say(
         "  jobs       an array, wide ones for backfill, some that fail, some that are cancelled\n",
     )?;
-    let mut end = unix_seconds() + LENGTH;
+    let begin = unix_seconds();
+    let mut end = begin;
     let mut bustle = Bustle::default();
-    for second in 1.. {
-        until_second(end - LENGTH + second);
-        if collector.exit_status()?.is_some() || second == LENGTH {
+    for second in 1..=LONGEST {
+        end = begin + second;
+        until_second(end);
+        if collector.exit_status()?.is_some() || second >= LENGTH && has_counted(&sandbox, begin) {
             break;
         }
         bustle.second(&sandbox.slurm, u32::try_from(second)?)?;
@@ -84,7 +95,7 @@ fn demo() -> Result<()> {
         }
         if terminal {
             let files = sandbox.carbon.paths().len();
-            say(&format!("\r  running    {second:2} of {LENGTH} s, {files} metrics in whisper "))?;
+            say(&format!("\r  running    {second:2} s, {files} metrics in whisper "))?;
         }
     }
     let resent = || has_resent(&sandbox);
@@ -108,19 +119,48 @@ fn demo() -> Result<()> {
         collector.lines().join("\n")
     );
 
-    let newest = format!("{STATISTICS}jobs_submitted");
-    sandbox
-        .value_at(&newest, end, Duration::from_secs(5))
-        .context("the last tick did not reach whisper")?;
+    wait::until("the last tick in whisper", WRITTEN, || has_written(&sandbox, end))?;
     let table = Table::read(&sandbox.carbon, &sdiag, end)?;
     say(&table.show(terminal && std::env::var_os("NO_COLOR").is_none()))?;
     say(TABLE)?;
     let holes = judge(&table, &sdiag)?;
     let resent = has_resent(&sandbox).context("nothing was sent again")?;
     say(&format!(
-        "\n  Carbon was killed and came back: {holes} holes, {resent:.0} points resent.\n{}",
-        next()?
-    ))
+        "\n  Carbon was killed and came back: {holes} holes, {resent:.0} points resent.\n"
+    ))?;
+    if picture::can_draw() {
+        let mut web = GraphiteWeb::spawn(&sandbox.folder, &sandbox.carbon)?;
+        web.process.wait_ready()?;
+        let picture = picture::draw(&sandbox.folder, &web, (begin, end))?;
+        say(&format!("  As graphite-web draws it: {}\n", picture.display()))?;
+        if std::env::var_os("KEEP").is_some_and(|keep| !keep.is_empty()) {
+            return stay(&sandbox, &web, collector);
+        }
+    } else {
+        say("  No picture: graphite-web is not installed.\n")?;
+    }
+    say(&next()?)
+}
+
+/// Leaves everything up until Ctrl-C, which ends this process; the folder's guard then ends the
+/// others.
+fn stay(sandbox: &Sandbox, web: &GraphiteWeb, mut collector: Process) -> Result<()> {
+    collector.spawn()?;
+    let (port, curve) = (web.port, format!("{STATISTICS}main_last_cycle"));
+    say(&format!(
+        "
+  Until Ctrl-C, the cluster, slurm-graphite, Carbon and graphite-web stay up:
+
+    http://127.0.0.1:{port}/                         graphite-web: every metric, in a tree
+    http://127.0.0.1:{port}/render?target={curve}&from=-5min
+    SLURM_CONF={} sbatch --wrap 'sleep 9'
+
+",
+        sandbox.slurm.conf().display()
+    ))?;
+    loop {
+        wait::pause(Duration::from_secs(3600));
+    }
 }
 
 /// The three commands to try next.
@@ -138,6 +178,21 @@ fn next() -> Result<String> {
 
 "
     ))
+}
+
+/// Whether slurmctld has counted its jobs since this moment, by what is in whisper.
+fn has_counted(sandbox: &Sandbox, since: u64) -> bool {
+    let counted = sandbox.carbon.series(&format!("{STATISTICS}job_states_ts"));
+    counted.is_ok_and(|series| series.last().is_some_and(|point| point.1 > since as f64))
+}
+
+/// Whether Carbon has written what every tick has: a figure of sdiag, and the collector's own.
+/// It writes one file after the other.
+fn has_written(sandbox: &Sandbox, tick: u64) -> bool {
+    let always =
+        |path: &str| path.contains(".slurm_graphite.") || path.ends_with(".gauge-jobs_submitted");
+    let mut paths = sandbox.carbon.paths().into_iter().filter(|(path, _)| always(path));
+    paths.all(|(_, file)| Series::read(&file).is_ok_and(|series| series.at(tick).is_some()))
 }
 
 /// How many points were resent, by the collector's own figures in its last tick, once nothing is
