@@ -13,6 +13,10 @@ ADD slurm-graphite-*-linux-*.tar.gz /
 RUN DESTDIR=/files sh /slurm-graphite-*-linux-$(uname -m)/install.sh --prefix /usr
 
 FROM debian:${DEBIAN}-slim
+LABEL org.opencontainers.image.title="slurm-graphite" \
+    org.opencontainers.image.description="Slurm's scheduler statistics in Graphite" \
+    org.opencontainers.image.source="https://example.org/slurm-graphite" \
+    org.opencontainers.image.licenses="GPL-3.0-or-later"
 ARG SLURM=
 RUN apt-get update && \
     apt-get install --yes --no-install-recommends ca-certificates $SLURM && \

@@ -8,7 +8,7 @@ BUILT ?= $(TARGET)/release
 .DEFAULT_GOAL := help
 .PHONY: help packages build man deb rpm dist packages-test dist-test demo test lints headers releases
 .PHONY: bench bench-scale scale-out soak loss-long finished-long ha-long golden dashboards grafana
-.PHONY: screenshots audit install clean
+.PHONY: screenshots audit install clean release
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
@@ -50,6 +50,9 @@ dist-test: packages dist deb rpm ## `make dist` in clean chroots of Debian 11, 1
 	@sh tests/packages.sh chroot
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- packages_chroot::dist:: --ignored --test-threads=1
+
+release: ## all of a release but the push: VERSION=X.Y.Z; DRY=1 only says it; SUITES=no, SIGN=no
+	@VERSION='$(VERSION)' MAKE='$(MAKE)' sh packaging/release.sh
 
 # In one command: cargo unites the features of what it builds together, and compiles the rest again.
 demo: ## a real cluster, and a real Carbon that is killed, as a table and a picture; KEEP=1 leaves them up

@@ -15,6 +15,7 @@ out=$(cd "$2" && pwd)
 # A release candidate is older than its release.
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$top/Cargo.toml" | head -n 1 | tr - '~')-${REVISION:-1}
 maintainer="${DEBFULLNAME:-slurm-graphite} <${DEBEMAIL:-slurm-graphite@localhost.localdomain}>"
+repository=$(sed -n 's/^repository = "\(.*\)"$/\1/p' "$top/Cargo.toml")
 date=$(git -C "$top" log -1 --format=%cD 2>/dev/null || date -R)
 
 work=$out/slurm-graphite
@@ -62,7 +63,7 @@ readers:Description=$(echo "$text" | fold -s -w 78 | sed 's/ *$//; $!s/$/${Newli
 END
 fi
 rm debian/control.readers
-sed -i -e "s/@LIBSLURM@/$LIBSLURM/g" -e "s/@MAINTAINER@/$maintainer/" debian/control
+sed -i -e "s/@LIBSLURM@/$LIBSLURM/g" -e "s/@MAINTAINER@/$maintainer/" -e "s|@REPOSITORY@|$repository|" debian/control
 cat >debian/changelog <<END
 slurm-graphite ($version) unstable; urgency=medium
 

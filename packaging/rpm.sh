@@ -13,6 +13,7 @@ source=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$top/Cargo.toml" | head -n 1)
 # A release candidate is older than its release.
 version=$(echo "$source" | tr - '~')
 maintainer="${DEBFULLNAME:-slurm-graphite} <${DEBEMAIL:-slurm-graphite@localhost.localdomain}>"
+repository=$(sed -n 's/^repository = "\(.*\)"$/\1/p' "$top/Cargo.toml")
 if [ -e "$built/slurm-graphite-reader" ]; then
     libslurm=$(objdump -p "$built/slurm-graphite-reader" | sed -n 's/^ *NEEDED *libslurm\.so\.\([0-9]*\)$/\1/p')
     [ -n "$libslurm" ] || {
@@ -32,7 +33,7 @@ rm -rf "$out/rpmbuild" "$out"/*.rpm
 mkdir -p "$out/rpmbuild"
 spec=$out/rpmbuild/slurm-graphite.spec
 sed -e "s/@VERSION@/$version/g" -e "s/@SOURCE@/$source/g" -e "s/@MAINTAINER@/$maintainer/" \
-    -e "s/@DATE@/$(LC_ALL=C date -u -d "@$SOURCE_DATE_EPOCH" '+%a %b %d %Y')/" \
+    -e "s|@REPOSITORY@|$repository|" -e "s/@DATE@/$(LC_ALL=C date -u -d "@$SOURCE_DATE_EPOCH" '+%a %b %d %Y')/" \
     "$top/packaging/slurm-graphite.spec" > "$spec"
 cd "$top"
 { git ls-files --cached 2>/dev/null || find . -type f ! -path './target/*'; } |

@@ -25,6 +25,7 @@ mod native;
 mod node_events;
 mod one_thread;
 mod packages_chroot;
+mod release;
 mod releases;
 mod rest;
 mod sandbox_itself;

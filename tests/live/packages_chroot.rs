@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::{Limits, Options};
-use sandbox::{Carbon, Folder, Notify, Slurm, proc, wait};
+use sandbox::{Carbon, Folder, Notify, Process, Slurm, proc, wait};
 
 use self::chroot::{Chroot, host};
 
@@ -26,6 +26,7 @@ const FIGURE: &str = "cluster.slurm_sched_stats.gauge-server_thread_count";
 /// The interval in the shipped configuration.
 const INTERVAL: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(30);
+const RUNNING: &str = "success: slurm-graphite entered RUNNING state";
 
 #[test]
 #[ignore = "make packages-test"]
@@ -38,6 +39,8 @@ fn from_nothing_to_the_first_point_and_back_to_nothing() {
     chroot.apt("update").unwrap();
     install(&chroot, &packages, "").unwrap();
     user_and_state_exist(&chroot).unwrap();
+    let shown = chroot.run("apt-cache show slurm-graphite").unwrap();
+    assert!(shown.contains(&format!("\nHomepage: {}\n", repository().unwrap())), "{shown}");
     let conffiles = chroot.run("dpkg-query -W -f '${Conffiles}' slurm-graphite").unwrap();
     assert!(conffiles.contains(CONFIGURATION), "{conffiles}");
     systemd_likes_the_unit(&chroot).unwrap();
@@ -52,7 +55,7 @@ fn from_nothing_to_the_first_point_and_back_to_nothing() {
     let edited = chroot.read(CONFIGURATION).unwrap();
 
     the_unit_s_command_sends(&folder, &chroot, &carbon).unwrap();
-    supervisord_runs_it_too(&chroot, &carbon).unwrap();
+    let mut supervisord = supervisord_runs_it_too(&chroot, &carbon).unwrap();
 
     let next = repacked(&folder, &packages, "2", "").unwrap();
     install(&chroot, &next, "").unwrap();
@@ -66,7 +69,13 @@ fn from_nothing_to_the_first_point_and_back_to_nothing() {
     assert_eq!(chroot.read(CONFIGURATION).unwrap(), edited);
     assert!(chroot.read(&format!("{CONFIGURATION}.dpkg-dist")).unwrap().ends_with("# a new key\n"));
 
+    // What runs under supervisord would go on with a program and, after a purge, a queue that are gone.
+    let before = supervisord.lines().len();
+    supervisord.start().unwrap();
+    supervisord.line_after(before, RUNNING, SOON).unwrap();
     chroot.apt("remove slurm-graphite").unwrap();
+    supervisord.line_after(before, "stopped: slurm-graphite (exit status 0)", SOON).unwrap();
+    supervisord.stop().unwrap();
     for gone in
         ["/usr/bin/slurm-graphite", "/usr/libexec/slurm-graphite", "/usr/share/slurm-graphite"]
     {
@@ -112,6 +121,13 @@ fn user_and_state_exist(chroot: &Chroot<'_>) -> Result<()> {
     ensure!(state.contains(&format!(":{STATE}:")), "{state}");
     ensure!(state.ends_with("/sbin/nologin\nslurm-graphite:slurm-graphite 700\n"), "{state}");
     Ok(())
+}
+
+/// The project's address, whose one place is the workspace's Cargo.toml.
+fn repository() -> Result<String> {
+    let manifest = include_str!("../../Cargo.toml");
+    let value = manifest.lines().find_map(|line| line.strip_prefix("repository = "));
+    Ok(value.context("no repository")?.trim_matches('"').to_owned())
 }
 
 /// The folder into which cargo and `make` build.
@@ -226,8 +242,8 @@ fn the_unit_s_command_sends(folder: &Folder, chroot: &Chroot<'_>, carbon: &Carbo
     Ok(())
 }
 
-/// supervisord with our file, with the user and the paths in it.
-fn supervisord_runs_it_too(chroot: &Chroot<'_>, carbon: &Carbon) -> Result<()> {
+/// supervisord with our file, with the user and the paths in it. It is stopped again.
+fn supervisord_runs_it_too(chroot: &Chroot<'_>, carbon: &Carbon) -> Result<Process> {
     chroot.apt("install --no-install-recommends supervisor")?;
     chroot.run(
         "cp /usr/share/slurm-graphite/supervisor/slurm-graphite.conf /etc/supervisor/conf.d/",
@@ -236,7 +252,7 @@ fn supervisord_runs_it_too(chroot: &Chroot<'_>, carbon: &Carbon) -> Result<()> {
     let command = ["/usr/bin/supervisord", "-n", "-c", "/etc/supervisor/supervisord.conf"];
     let mut supervisord = chroot.process("supervisord", "root", &command)?;
     supervisord.start()?;
-    supervisord.line("success: slurm-graphite entered RUNNING state", SOON)?;
+    supervisord.line(RUNNING, SOON)?;
     let child = supervisord
         .pid()
         .and_then(|pid| proc::children(pid).first().copied())
@@ -248,5 +264,5 @@ fn supervisord_runs_it_too(chroot: &Chroot<'_>, carbon: &Carbon) -> Result<()> {
     })?;
     supervisord.stop()?;
     supervisord.line("stopped: slurm-graphite (exit status 0)", SOON)?;
-    Ok(())
+    Ok(supervisord)
 }
