@@ -332,6 +332,7 @@ mod tests {
         let license = |nodes: Option<&str>| License {
             name: "flat".to_owned(),
             nodes: nodes.map(str::to_owned),
+            used: Some(1),
             ..License::default()
         };
         let partition =

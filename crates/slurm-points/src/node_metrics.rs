@@ -27,11 +27,11 @@ metrics! {
         average("gpus_other", "count", |t| t.gpus.other, "GPUs that no job can use, because their \
             node is down or drained"),
         average("gpus_total", "count", |t| t.gpus.total, "all GPUs"),
-        average("memory_real", "bytes", |t| mebibytes(t.memory.real), "memory (RealMemory)"),
-        average("memory_allocated", "bytes", |t| mebibytes(t.memory.allocated), "memory allocated \
+        average("memory_real", "bytes", |t| t.memory.real.value().and_then(mebibytes), "memory (RealMemory)"),
+        average("memory_allocated", "bytes", |t| t.memory.allocated.value().and_then(mebibytes), "memory allocated \
             to jobs"),
-        average("memory_free", "bytes", |t| mebibytes(t.memory.free), "free memory as the nodes' \
-            kernels report it");
+        average("memory_free", "bytes", |t| t.memory.free.value().and_then(mebibytes),
+            "free memory as the nodes' kernels report it, of those nodes whose is known");
 
     /// Of nodes in one state or with one flag.
     pub(crate) TALLY: NodeTally =

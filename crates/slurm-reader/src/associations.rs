@@ -54,9 +54,9 @@ macro_rules! use_and_limits {
     ($record:ident, $usage:ident, $names:ident, $counts:ident: tres {
         $($limit:ident: $ctld:ident),+ } $($member:ident: $value:expr,)+) => {{
         let of_both = |index| TresUse {
-            used: $counts.then(|| at($usage.grp_used_tres(), index).unwrap_or(0)),
+            used: used($usage.grp_used_tres(), index).filter(|_| $counts),
             used_secs: seconds($usage.usage_tres_raw(), index),
-            run_secs: $counts.then(|| at($usage.grp_used_tres_run_secs(), index).unwrap_or(0)),
+            run_secs: used($usage.grp_used_tres_run_secs(), index).filter(|_| $counts),
             grp: at($record.grp_tres_ctld(), index),
             grp_mins: at($record.grp_tres_mins_ctld(), index),
             grp_run_mins: at($record.grp_tres_run_mins_ctld(), index),
@@ -64,7 +64,7 @@ macro_rules! use_and_limits {
             ..TresUse::default()
         };
         UseAndLimits {
-            wall_used: value($usage.grp_used_wall).unwrap_or(0.0),
+            wall_used: value($usage.grp_used_wall),
             grp_jobs: number($record.grp_jobs),
             grp_submit_jobs: number($record.grp_submit_jobs),
             grp_wall: number($record.grp_wall),
@@ -77,7 +77,7 @@ macro_rules! use_and_limits {
     }};
 }
 
-fn association(
+pub(crate) fn association(
     record: Unpacked<'_, slurmdb_assoc_rec_t>,
     usage: Unpacked<'_, slurmdb_assoc_usage>,
     names: &[String],
@@ -91,7 +91,7 @@ fn association(
         shares_norm: (number(usage.level_shares).is_some() && !is_root)
             .then(|| value(usage.shares_norm))
             .flatten(),
-        usage_raw: value(usage.usage_raw.to_f64()).unwrap_or(0.0),
+        usage_raw: value(usage.usage_raw.to_f64()),
         usage_norm: value(usage.usage_norm.to_f64()),
         usage_efctv: value(usage.usage_efctv.to_f64()),
         fairshare: value(usage.fs_factor).filter(|factor| user.is_some() && *factor > 0.0),
@@ -101,8 +101,8 @@ fn association(
         partition: text(record.partition()),
         use_and_limits: use_and_limits! { record, usage, names, limits:
             tres { max_per_job: max_tres_ctld, max_mins_per_job: max_tres_mins_ctld }
-            jobs_running: limits.then_some(usage.used_jobs),
-            jobs_submitted: limits.then_some(usage.used_submit_jobs),
+            jobs_running: number(usage.used_jobs).filter(|_| limits),
+            jobs_submitted: number(usage.used_submit_jobs).filter(|_| limits),
             max_jobs: number(record.max_jobs),
             max_submit_jobs: number(record.max_submit_jobs),
         },
@@ -113,15 +113,15 @@ fn qos(record: Unpacked<'_, slurmdb_qos_rec_t>, names: &[String], limits: bool) 
     let usage = record.usage()?;
     Some(QosUse {
         name: name(record.name()),
-        usage_raw: value(usage.usage_raw.to_f64()).unwrap_or(0.0),
+        usage_raw: value(usage.usage_raw.to_f64()),
         use_and_limits: use_and_limits! { record, usage, names, limits:
             tres {
                 max_per_job: max_tres_pj_ctld, max_mins_per_job: max_tres_mins_pj_ctld,
                     max_per_user: max_tres_pu_ctld,
                 max_per_account: max_tres_pa_ctld
             }
-            jobs_running: limits.then_some(usage.grp_used_jobs),
-            jobs_submitted: limits.then_some(usage.grp_used_submit_jobs),
+            jobs_running: number(usage.grp_used_jobs).filter(|_| limits),
+            jobs_submitted: number(usage.grp_used_submit_jobs).filter(|_| limits),
             max_jobs_per_user: number(record.max_jobs_pu),
             max_jobs_per_account: number(record.max_jobs_pa),
             max_submit_jobs_per_user: number(record.max_submit_jobs_pu),
@@ -136,7 +136,8 @@ fn by_name(names: &[String], tres: impl Fn(usize) -> TresUse) -> BTreeMap<String
     let is_seen = |tres: &TresUse| {
         let used = tres.used.filter(|used| *used > 0);
         let run_secs = tres.run_secs.filter(|secs| *secs > 0);
-        TresUse { used, run_secs, ..*tres } != TresUse::default()
+        let used_secs = tres.used_secs.filter(|secs| *secs > 0);
+        TresUse { used, run_secs, used_secs, ..*tres } != TresUse::default()
     };
     all.filter(|(_, tres)| is_seen(tres)).collect()
 }
@@ -146,8 +147,13 @@ fn at(array: &[u64], index: usize) -> Option<u64> {
     array.get(index).copied().and_then(number64)
 }
 
-fn seconds(array: &[impl LongDouble], index: usize) -> u64 {
-    array.get(index).map_or(0, |seconds| whole(seconds.to_f64()))
+/// What is used of a TRES: nothing if slurmctld sent no array.
+fn used(array: &[u64], index: usize) -> Option<u64> {
+    array.get(index).map_or(Some(0), |used| number64(*used))
+}
+
+fn seconds(array: &[impl LongDouble], index: usize) -> Option<u64> {
+    array.get(index).map_or(Some(0), |seconds| value(seconds.to_f64()).map(whole))
 }
 
 /// A float; `None` if it is a value that means none or no limit, or not a number.
@@ -205,12 +211,11 @@ mod tests {
         let seen_once = seen(&record, &names);
         let limits = &seen_once.use_and_limits;
         assert_eq!((limits.grp_jobs, limits.max_jobs), (None, Some(0)), "a limit of 0 is a limit");
+        let nothing =
+            TresUse { used: Some(0), used_secs: Some(0), run_secs: Some(0), ..TresUse::default() };
         let expected = [
-            ("cpu".to_owned(), TresUse { used: Some(2), run_secs: Some(0), ..TresUse::default() }),
-            (
-                "gres/gpu".to_owned(),
-                TresUse { used: Some(0), run_secs: Some(0), grp: Some(64), ..TresUse::default() },
-            ),
+            ("cpu".to_owned(), TresUse { used: Some(2), ..nothing }),
+            ("gres/gpu".to_owned(), TresUse { grp: Some(64), ..nothing }),
         ];
         assert_eq!(limits.tres, expected.into());
         assert_eq!(seen_once.user, Some(AssociationUser { name: "ann".to_owned(), id: None }));

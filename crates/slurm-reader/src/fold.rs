@@ -94,7 +94,7 @@ impl JobsFold {
         one_more(&mut self.records);
         add_to(&mut self.unparsed, job.unparsed);
         let is_waiting = slurm_names::is_waiting(job.state);
-        let tally = JobTally { oldest: is_waiting.then_some(job.submit_time), ..job.tally };
+        let tally = JobTally { oldest: job.submit_time.filter(|_| is_waiting), ..job.tally };
         let now = self.now;
         let started = self.started(job);
         let expects = self.expects(job);
@@ -259,13 +259,17 @@ impl PartitionRow {
             if matches!(expects, Expects::Planned) && (jobs == 1 || sends_next_start()) {
                 self.starts.add(now, job.start_time, 1);
             }
-            self.submitted.add(job.submit_time, now, jobs);
+            if let Some(submitted) = job.submit_time {
+                self.submitted.add(submitted, now, jobs);
+            }
             if !job.held && (1..=now).contains(&job.eligible_time) {
                 self.eligible.add(job.eligible_time, now, jobs);
             }
         }
         if started {
-            let since = if job.eligible_time > 0 { job.eligible_time } else { job.submit_time };
+            let eligible = Some(job.eligible_time).filter(|eligible| *eligible > 0);
+            // Otherwise it has not waited for as long as anybody knows.
+            let since = eligible.or(job.submit_time).unwrap_or(job.start_time);
             self.started.add(since, job.start_time, jobs);
         }
     }

@@ -22,7 +22,7 @@ pub(crate) struct Job<'a> {
     pub(crate) held: bool,
     /// Whether it has or had nodes, so that it has started once.
     pub(crate) has_nodes: bool,
-    pub(crate) submit_time: i64,
+    pub(crate) submit_time: Option<i64>,
     /// 0 if it has none.
     pub(crate) eligible_time: i64,
     pub(crate) start_time: i64,

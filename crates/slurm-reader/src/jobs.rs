@@ -7,14 +7,14 @@ use std::time::Duration;
 use slurm_snapshot::array;
 use slurm_snapshot::gres::{self, GpuCount, Unparsed};
 use slurm_snapshot::tres;
-use slurm_snapshot::{JobTally, Jobs, PublishedJobs, ReplyOptions};
+use slurm_snapshot::{JobTally, Jobs, PublishedJobs, ReplyOptions, sum_of};
 use slurm_sys::{job_info_msg_t, slurm_job_info_t};
 
 use crate::fold::JobsFold;
 use crate::job::Job;
 use crate::slurm_names;
 use crate::unpacked::Unpacked;
-use crate::values::{number, wide};
+use crate::values::{moment, number, wide};
 
 /// Counts the reply. slurmctld needed at most `elapsed` to write it.
 pub(crate) fn from_reply(
@@ -37,7 +37,9 @@ pub(crate) fn job(record: Unpacked<'_, slurm_job_info_t>) -> Job<'_> {
     let gpus = gpus(record);
     let memory = memory(record);
     let jobs = tasks.unwrap_or(1);
-    let each = |count: u32| u64::from(number(count).unwrap_or(0)).saturating_mul(jobs);
+    let unknown =
+        [record.num_cpus, record.num_nodes].map(|count| u64::from(number(count).is_none()));
+    let each = |count: u32| number(count).map_or(0, |count| u64::from(count).saturating_mul(jobs));
     Job {
         state: record.job_state,
         reason: wide(record.state_reason),
@@ -55,10 +57,13 @@ pub(crate) fn job(record: Unpacked<'_, slurm_job_info_t>) -> Job<'_> {
         },
         held: record.priority == 0,
         has_nodes: !record.nodes().is_empty(),
-        submit_time: record.submit_time,
+        submit_time: moment(record.submit_time),
         eligible_time: record.eligible_time,
         start_time: record.start_time,
-        unparsed: u64::from(tasks.is_err()) + u64::from(gpus.is_err()) + u64::from(memory.is_err()),
+        unparsed: u64::from(tasks.is_err())
+            + u64::from(gpus.is_err())
+            + u64::from(memory.is_err())
+            + sum_of(unknown),
     }
 }
 
@@ -168,6 +173,7 @@ mod tests {
             };
             let tally = seen(&record).tally;
             assert_eq!(tally, JobTally { jobs: 1, gpus: 2, ..JobTally::default() });
+            assert_eq!(seen(&record).unparsed, 2, "CPUs and nodes are missing");
         }
     }
 

@@ -9,6 +9,8 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(test)]
+mod absent;
 mod accounting;
 mod advice;
 pub mod args;

@@ -24,9 +24,9 @@ pub(crate) fn licenses(reply: Unpacked<'_, license_info_msg_t>) -> Licenses {
             #[cfg(not(slurm_ge_2505))]
             nodes: None,
             total: number(record.total),
-            used: number(record.in_use).unwrap_or(0),
+            used: number(record.in_use),
             free: number(record.available),
-            reserved: number(record.reserved).unwrap_or(0),
+            reserved: number(record.reserved),
             remote: record.remote != 0,
             last_consumed: of_remote(record).map(|[consumed, _]| consumed),
             last_deficit: of_remote(record).map(|[_, deficit]| deficit),
@@ -54,8 +54,8 @@ pub(crate) fn reservations(reply: Unpacked<'_, reserve_info_msg_t>) -> Reservati
     reply.reservation_array().for_each(|record| {
         reservations.add(Reservation {
             name: name(record.name()),
-            nodes: number(record.node_cnt).unwrap_or(0),
-            cores: number(record.core_cnt).unwrap_or(0),
+            nodes: number(record.node_cnt),
+            cores: number(record.core_cnt),
             start_time: moment(record.start_time),
             end_time: moment(record.end_time),
             maint: record.flags & MAINT != 0,
@@ -82,7 +82,7 @@ mod tests {
         let reservations = reservations(made(&reply));
         assert_eq!(reservations.reservations.len(), 1000);
         let first = &reservations.reservations[0];
-        assert_eq!((first.start_time, first.end_time, first.nodes), (None, Some(9), 0));
+        assert_eq!((first.start_time, first.end_time, first.nodes), (None, Some(9), Some(0)));
     }
 
     #[test]
@@ -98,10 +98,10 @@ mod tests {
         let reply =
             license_info_msg_t { last_update: 1, num_lic: 2, lic_array: records.as_mut_ptr() };
         let licenses = licenses(made(&reply)).licenses;
-        assert_eq!((licenses[0].total, licenses[0].used, licenses[0].free), (None, 2, None));
+        assert_eq!((licenses[0].total, licenses[0].used, licenses[0].free), (None, Some(2), None));
         assert_eq!(
             (licenses[1].total, licenses[1].used, licenses[1].free),
-            (Some(16), 2, Some(14))
+            (Some(16), Some(2), Some(14))
         );
     }
 

@@ -5,7 +5,8 @@
 //! `slurm_get_select_nodeinfo`; later it is in the record.
 
 use slurm_snapshot::{
-    FoundNode, Memory, NodeMark, NodeState, NodeTally, Nodes, ReplyOptions, Shares, gres, one_more,
+    FoundNode, KnownSum, Memory, NodeMark, NodeState, NodeTally, Nodes, ReplyOptions, Shares, gres,
+    one_more,
 };
 use slurm_sys::{node_info_msg_t, node_info_t};
 
@@ -80,9 +81,9 @@ impl CountedNodes {
             flags: state.flags(),
             cpus: [allocated, cpus(&record)],
             memory: Memory {
-                real: number64(record.real_memory).unwrap_or(0),
-                allocated: memory,
-                free: number64(record.free_mem).unwrap_or(0),
+                real: KnownSum::new(number64(record.real_memory)),
+                allocated: KnownSum::new(memory),
+                free: KnownSum::new(number64(record.free_mem)),
             },
             gpus,
             unparsed,
@@ -120,12 +121,12 @@ fn cpus(record: &node_info_t) -> u64 {
 }
 
 /// CPUs, and MiB of memory, that jobs hold.
-fn allocated(record: Unpacked<'_, node_info_t>) -> (u64, u64) {
+fn allocated(record: Unpacked<'_, node_info_t>) -> (u64, Option<u64>) {
     #[cfg(not(slurm_ge_2505))]
     let (cpus, memory) = record.select_nodeinfo(ALLOCATED);
     #[cfg(slurm_ge_2505)]
-    let (cpus, memory) = (record.alloc_cpus, number64(record.alloc_memory).unwrap_or(0));
-    (cpus.into(), memory)
+    let (cpus, memory) = (record.alloc_cpus, record.alloc_memory);
+    (cpus.into(), number64(memory))
 }
 
 #[cfg(test)]
@@ -196,9 +197,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn memory_that_a_node_has_not_reported_is_not_16_exbibytes() {
+    fn memory_that_a_node_has_not_reported_is_neither_16_exbibytes_nor_0() {
         let memory = counted(&mut [record(c"n", 2, c"", c"")], false).nodes.total.memory;
-        assert_eq!(memory, Memory { real: 2000, allocated: 0, free: 0 });
+        assert_eq!((memory.real.value(), memory.free.value()), (Some(2000), None));
+        assert_eq!(memory.free.unknown(), 1);
     }
 
     #[test]

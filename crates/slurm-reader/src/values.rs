@@ -21,9 +21,10 @@ pub(crate) fn wide(number: impl Into<u32>) -> u32 {
     number.into()
 }
 
-/// A time; `None` for 0, which C uses for a time that never was.
-pub(crate) const fn moment(time: i64) -> Option<i64> {
-    if time == 0 { None } else { Some(time) }
+/// A time; `None` for 0, which C uses for a time that never was, `NO_VAL` and `INFINITE`.
+pub(crate) fn moment(time: i64) -> Option<i64> {
+    let is_none = [0, NO_VAL.into(), u32::MAX.into()].contains(&time);
+    (!is_none).then_some(time)
 }
 
 /// A name, as all readers report it.
@@ -53,8 +54,10 @@ mod tests {
     }
 
     #[test]
-    fn time_0_is_no_moment() {
-        assert_eq!(moment(0), None);
+    fn a_time_that_means_none_is_no_moment() {
+        for none in [0, 0xffff_fffe, 0xffff_ffff] {
+            assert_eq!(moment(none), None);
+        }
         assert_eq!(moment(-1), Some(-1));
     }
 }

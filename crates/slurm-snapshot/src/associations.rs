@@ -37,7 +37,7 @@ pub struct Association {
     /// Its RawShares divided by those of all its siblings.
     pub shares_norm: Option<f64>,
     /// TRES-seconds, weighted by TRESBillingWeights, after decay.
-    pub usage_raw: f64,
+    pub usage_raw: Option<f64>,
     /// RawUsage divided by that of the cluster.
     pub usage_norm: Option<f64>,
     /// The usage that counts against its share.
@@ -68,7 +68,7 @@ pub struct QosUse {
     /// Its name.
     pub name: String,
     /// As in an association.
-    pub usage_raw: f64,
+    pub usage_raw: Option<f64>,
     /// Its jobs and limits.
     pub use_and_limits: UseAndLimits,
 }
@@ -84,7 +84,7 @@ as_array! {
         /// Running and pending jobs; like the former.
         pub jobs_submitted: Option<u32>,
         /// Wall time of its jobs after decay, s.
-        pub wall_used: f64,
+        pub wall_used: Option<f64>,
         /// GrpJobs.
         pub grp_jobs: Option<u32>,
         /// GrpSubmitJobs.
@@ -119,7 +119,7 @@ as_array! {
         /// Allocated to running jobs; `None` if slurmctld does not count that.
         pub used: Option<u64>,
         /// TRES-seconds used, after decay.
-        pub used_secs: u64,
+        pub used_secs: Option<u64>,
         /// TRES-seconds that running jobs may still use, by their time limits; like `used`.
         pub run_secs: Option<u64>,
         /// GrpTRES.
@@ -149,7 +149,7 @@ mod tests {
     fn every_figure_comes_back_where_it_was_from_an_array() {
         let tres = TresUse {
             used: Some(1),
-            used_secs: 2,
+            used_secs: Some(2),
             run_secs: Some(3),
             grp: Some(4),
             grp_mins: Some(5),
@@ -163,7 +163,7 @@ mod tests {
         let limits = UseAndLimits {
             jobs_running: Some(1),
             jobs_submitted: Some(2),
-            wall_used: 3.5,
+            wall_used: Some(3.5),
             grp_jobs: Some(4),
             grp_submit_jobs: Some(5),
             grp_wall: Some(6),

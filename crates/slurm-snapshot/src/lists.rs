@@ -33,11 +33,11 @@ pub struct License {
     /// How many there are; `None` if there is no limit.
     pub total: Option<u32>,
     /// Held by jobs.
-    pub used: u32,
+    pub used: Option<u32>,
     /// How many are available; `None` if there is no limit.
     pub free: Option<u32>,
     /// Set aside by reservations.
-    pub reserved: u32,
+    pub reserved: Option<u32>,
     /// Counted by slurmdbd for several clusters.
     pub remote: bool,
     /// Of a remote one: how many were in use in total when its server was asked last; `None` before
@@ -84,9 +84,9 @@ pub struct Reservation {
     /// Its name.
     pub name: String,
     /// Nodes.
-    pub nodes: u32,
+    pub nodes: Option<u32>,
     /// Cores.
-    pub cores: u32,
+    pub cores: Option<u32>,
     /// Unix seconds on slurmctld's clock.
     pub start_time: Option<i64>,
     /// Unix seconds on slurmctld's clock.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::known::KnownSum;
 use crate::shares::Shares;
 
 /// Nodes by state or flag.
@@ -32,11 +33,12 @@ pub struct NodeTally {
 #[serde(deny_unknown_fields)]
 pub struct Memory {
     /// What the configuration or the node reports.
-    pub real: u64,
+    pub real: KnownSum,
     /// Allocated to jobs.
-    pub allocated: u64,
-    /// What the nodes' kernels report as free, for the nodes that have reported.
-    pub free: u64,
+    pub allocated: KnownSum,
+    /// What the nodes' kernels report as free: unknown for a node that has not registered since
+    /// slurmctld's start.
+    pub free: KnownSum,
 }
 
 impl NodeTally {
@@ -45,7 +47,9 @@ impl NodeTally {
         self.nodes.add(more.nodes);
         self.cpus.add(more.cpus);
         self.gpus.add(more.gpus);
-        add_members!(self.memory, more.memory; real allocated free);
+        self.memory.real.add(more.memory.real);
+        self.memory.allocated.add(more.memory.allocated);
+        self.memory.free.add(more.memory.free);
     }
 }
 

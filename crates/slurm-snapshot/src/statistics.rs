@@ -76,9 +76,9 @@ pub struct Statistics {
     pub jobs_canceled: u32,
     /// Jobs failed.
     pub jobs_failed: u32,
-    /// Jobs pending when they were last counted.
+    /// Jobs pending when they were last counted; for publication [`Statistics::jobs_pending`].
     pub jobs_pending: u32,
-    /// Jobs running when they were last counted.
+    /// Jobs running when they were last counted; for publication [`Statistics::jobs_running`].
     pub jobs_running: u32,
     /// When pending and running jobs were counted: Unix seconds, up to about 30 s ago.
     pub job_states_ts: Option<i64>,
@@ -155,6 +155,19 @@ pub fn by_command(new: &Statistics) -> bool {
         || (new.schedule_cycle_counter == 0 && new.schedule_cycle_last > 0)
         || (new.bf_cycle_counter == 0 && new.bf_table_size > Some(0))
         || first.is_some_and(|row| row.id == STATS_INFO)
+}
+
+impl Statistics {
+    /// Jobs pending when slurmctld last counted them. Until it first does after its start, for up
+    /// to 30 s, it sends 0.
+    pub fn jobs_pending(&self) -> Option<u32> {
+        self.job_states_ts.and(Some(self.jobs_pending))
+    }
+
+    /// Jobs running when slurmctld last counted them; `None` like [`Self::jobs_pending`].
+    pub fn jobs_running(&self) -> Option<u32> {
+        self.job_states_ts.and(Some(self.jobs_running))
+    }
 }
 
 /// Quotients of sums that slurmrestd does not report, truncated as sdiag truncates them. There is

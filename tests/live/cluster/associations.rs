@@ -134,7 +134,7 @@ fn compare_shares(shown: &[Row], all: &Associations) {
         let raw = Some(&row["RawShares"]).filter(|raw| !["", "parent"].contains(&raw.as_str()));
         assert_eq!(seen.shares_raw.map(|shares| shares.to_string()).as_ref(), raw, "{row:?}");
         // sshare truncates it.
-        assert_eq!(row["RawUsage"], format!("{}", seen.usage_raw.trunc()), "{row:?}");
+        assert_eq!(row["RawUsage"], format!("{}", seen.usage_raw.unwrap().trunc()), "{row:?}");
         let is_root = seen.account == "root" && seen.user.is_none();
         for (column, figure) in [
             ("NormShares", seen.shares_norm),
@@ -265,7 +265,7 @@ fn compare_use(state: &str, all: &Associations) -> Result<()> {
         assert_eq!([jobs, submitted], counts, "{line}");
         for (key, figure) in [
             ("GrpTRES", (|tres| tres.used.unwrap()) as fn(&TresUse) -> u64),
-            ("GrpTRESMins", |tres| tres.used_secs / 60),
+            ("GrpTRESMins", |tres| tres.used_secs.unwrap() / 60),
             ("GrpTRESRunMins", |tres| tres.run_secs.unwrap() / 60),
         ] {
             let shown = by_tres(&value(line, key).with_context(|| format!("no {key} in {line}"))?);

@@ -7,7 +7,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::{Folder, Slurm, wait};
-use slurm_snapshot::{Answer, License, Memory, NodeTally, Nodes, Reply, Reservation, Shares};
+use slurm_snapshot::{
+    Answer, KnownSum, License, Memory, NodeTally, Nodes, Reply, Reservation, Shares,
+};
 
 use super::cast::{Cast, MAX_NODE_COUNT};
 use super::oracle::{self, Row, shares, value};
@@ -166,7 +168,8 @@ pub(crate) fn compare_lists(cast: &Cast) -> Result<()> {
     let Reply::Licenses(licenses) = reply else { anyhow::bail!("{reply:?}") };
     let licence = |of: &License| {
         let [total, free] = [of.total, of.free].map(|number| number.unwrap_or(u32::MAX));
-        format!("{} {total} {} {free} {}", of.name, of.used, of.reserved)
+        let [used, reserved] = [of.used, of.reserved].map(Option::unwrap);
+        format!("{} {total} {used} {free} {reserved}", of.name)
     };
     let mut seen: Vec<_> = licenses.licenses.iter().map(licence).collect();
     let mut shown = values(&shown, &["LicenseName", "Total", "Used", "Free", "Reserved"]);
@@ -183,8 +186,8 @@ pub(crate) fn compare_lists(cast: &Cast) -> Result<()> {
         format!(
             "{} {} {} {}",
             of.name,
-            of.nodes,
-            of.cores,
+            of.nodes.unwrap(),
+            of.cores.unwrap(),
             if active { "ACTIVE" } else { "INACTIVE" }
         )
     };
@@ -246,7 +249,7 @@ fn sum<'a>(rows: impl IntoIterator<Item = &'a Row>) -> NodeTally {
 
 /// What a node has, according to sinfo.
 fn tally(row: &Row) -> NodeTally {
-    let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+    let number = |text: &str| KnownSum::new(text.parse().ok());
     let (nodes, cpus) = (shares(&row["nodeaiot"]), shares(&row["cpusstate"]));
     let gpus =
         |column: &str| -> u64 { gpu_types(&row[column]).iter().map(|(_, count)| count).sum() };

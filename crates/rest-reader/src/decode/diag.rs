@@ -174,16 +174,11 @@ fn push<T>(rows: &mut Vec<T>, most: usize, row: T) {
     }
 }
 
-/// An object of counts by reason; `None` if it has none of them.
+/// An object of counts by reason; `None` if it lacks one of them.
 fn exits(item: Item<'_>, reasons: &[&str]) -> Result<Option<Vec<u32>>, String> {
-    if !reasons.iter().any(|reason| item.has(reason)) {
-        return Ok(None);
-    }
-    reasons
-        .iter()
-        .map(|reason| Ok(item.number(reason)?.unwrap_or(0)))
-        .collect::<Result<_, _>>()
-        .map(Some)
+    let counts: Vec<Option<u32>> =
+        reasons.iter().map(|reason| item.number(reason)).collect::<Result<_, _>>()?;
+    Ok(counts.into_iter().collect())
 }
 
 fn rpc_type(row: Item<'_>) -> Result<RpcType, String> {

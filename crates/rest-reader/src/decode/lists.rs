@@ -32,8 +32,8 @@ impl Payload for Licenses {
             nodes: Some(item.name("Nodes")?).filter(|nodes| !nodes.is_empty()),
             total: item.value("Total")?,
             free: item.value("Free")?,
-            used: item.value("Used")?.unwrap_or(0),
-            reserved: item.value("Reserved")?.unwrap_or(0),
+            used: item.value("Used")?,
+            reserved: item.value("Reserved")?,
         });
         Ok(())
     }
@@ -54,8 +54,8 @@ impl Payload for Reservations {
         let has = |word: &str| flags.iter().any(|flag| flag.eq_ignore_ascii_case(word));
         self.add(Reservation {
             name: item.name("name")?,
-            nodes: item.value("node_count")?.unwrap_or(0),
-            cores: item.value("core_count")?.unwrap_or(0),
+            nodes: item.value("node_count")?,
+            cores: item.value("core_count")?,
             start_time: item.moment("start_time")?,
             end_time: item.moment("end_time")?,
             maint: has("MAINT"),

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use slurm_snapshot::{
-    FoundNode, Memory, NODE_STATES, NodeMark, NodeState, Partition, Release, ReplyOptions, gres,
-    node_flag, one_more, short_name, tres,
+    FoundNode, KnownSum, Memory, NODE_STATES, NodeMark, NodeState, Partition, Release,
+    ReplyOptions, gres, node_flag, one_more, short_name, tres,
 };
 
 use super::Payload;
@@ -137,9 +137,9 @@ fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, 
         flags: flags(words, state),
         cpus: [alloc_cpus, cpus],
         memory: Memory {
-            real: node.value("real_memory")?.unwrap_or(0),
-            allocated: node.value("alloc_memory")?.unwrap_or(0),
-            free: free.unwrap_or(0),
+            real: KnownSum::new(node.value("real_memory")?),
+            allocated: KnownSum::new(node.value("alloc_memory")?),
+            free: KnownSum::new(free),
         },
         gpus,
         unparsed,

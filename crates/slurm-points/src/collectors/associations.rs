@@ -143,7 +143,8 @@ struct TresValues {
 impl Default for TresValues {
     /// Of a TRES that is not used.
     fn default() -> Self {
-        let of = TresUse { used: Some(0), run_secs: Some(0), ..TresUse::default() };
+        let of =
+            TresUse { used: Some(0), used_secs: Some(0), run_secs: Some(0), ..TresUse::default() };
         Self { of, is_memory: false }
     }
 }
@@ -154,7 +155,7 @@ metrics! {
             jobs; like `jobs_running`"),
         average("grp_tres", "count, bytes", |t| t.amount(t.of.grp), "GrpTRES: what they may have \
             allocated together"),
-        average("used_mins", "min", |t| exact_f64(t.of.used_secs) / 60.0, "TRES-minutes used, \
+        average("used_mins", "min", |t| t.of.used_secs.map(|secs| exact_f64(secs) / 60.0), "TRES-minutes used, \
             reduced by decay"),
         average("grp_tres_mins", "min", |t| t.of.grp_mins, "GrpTRESMins: the limit of used_mins"),
         average("run_mins", "min", |t| t.of.run_secs.map(|secs| exact_f64(secs) / 60.0),
@@ -224,8 +225,9 @@ fn push_users(points: &mut Points<'_>, all: &[Association]) {
             users.entry(id).or_insert_with(|| (&user.name, Vec::new())).1.push(association);
         }
     }
-    let usage =
-        |of: &[&Association]| whole(of.iter().map(|association| association.usage_raw).sum());
+    let usage = |of: &[&Association]| {
+        whole(of.iter().filter_map(|association| association.usage_raw).sum())
+    };
     let in_all = sum_of(users.values().map(|(_, of)| usage(of)));
     let candidates: Vec<Candidate<'_>> = users
         .iter()
@@ -287,8 +289,13 @@ mod tests {
 
     fn physics() -> Association {
         let idle = TresValues::default().of;
-        let cpu =
-            TresUse { used: Some(4), used_secs: 90, run_secs: Some(600), grp: Some(8), ..idle };
+        let cpu = TresUse {
+            used: Some(4),
+            used_secs: Some(90),
+            run_secs: Some(600),
+            grp: Some(8),
+            ..idle
+        };
         let memory = TresUse { used: Some(2), max_per_job: Some(4), ..idle };
         let gpu = TresUse { grp_mins: Some(100), ..idle };
         let tres = [("cpu", cpu), ("gres/gpu", gpu), ("mem", memory)];
@@ -296,12 +303,13 @@ mod tests {
             account: "physics".to_owned(),
             shares_raw: Some(3),
             shares_norm: Some(0.75),
-            usage_raw: 90.5,
+            usage_raw: Some(90.5),
             level_fs: Some(1.5),
             use_and_limits: UseAndLimits {
                 jobs_running: Some(1),
                 jobs_submitted: Some(2),
                 grp_jobs: Some(5),
+                wall_used: Some(0.0),
                 grp_wall: Some(10),
                 tres: tres.map(|(name, tres)| (name.to_owned(), tres)).into(),
                 ..UseAndLimits::default()
@@ -313,7 +321,7 @@ mod tests {
     fn user(name: &str, id: u32, usage: f64) -> Association {
         Association {
             user: Some(AssociationUser { name: name.to_owned(), id: Some(id) }),
-            usage_raw: usage,
+            usage_raw: Some(usage),
             fairshare: Some(0.5),
             level_fs: None,
             ..physics()

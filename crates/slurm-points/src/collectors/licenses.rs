@@ -85,9 +85,9 @@ mod tests {
             name: "matlab@site".to_owned(),
             nodes: None,
             total: Some(20),
-            used: 7,
+            used: Some(7),
             free: Some(10),
-            reserved: 3,
+            reserved: Some(3),
             remote: true,
             last_consumed: Some(15),
             last_deficit: Some(2),
@@ -115,8 +115,9 @@ mod tests {
             name: "flat".to_owned(),
             nodes: nodes.map(str::to_owned),
             total,
-            used,
+            used: Some(used),
             free,
+            reserved: Some(0),
             ..License::default()
         }
     }

@@ -91,7 +91,10 @@ metrics! {
         average(blank, "count", "records that slurmctld sent empty: up to 22.05 also powered-down \
              CLOUD nodes, if PrivateData lacks `cloud`"),
         average(unparsed, "count",
-            "texts that could not be parsed; above 0, GPUs are missing from the other figures");
+            "texts that could not be parsed; above 0, GPUs are missing from the other figures"),
+        average("free_memory_unknown", "count", |n| n.total.memory.free.unknown(),
+            "nodes that have not registered since slurmctld's start: `memory_free` has only the \
+             others");
     SLURMDS: u64 =
         average("nodes", "count", |&nodes| nodes, "nodes");
     OUT: Out =

@@ -59,7 +59,8 @@ metrics! {
     OF_JOBS: PartitionJobs =
         average("jobs_pending", "count", |p| p.states.pending().jobs, "jobs pending"),
         average("jobs_running", "count", |p| p.states.running().jobs,
-            "jobs running, or `configuring` while nodes boot or a prolog runs"),
+            "jobs of base state running: also those that squeue shows as configuring, stopped, \
+             signaling or resizing"),
         average("jobs_cpus_pending", "count", |p| p.states.pending().cpus, "CPUs that pending jobs \
             request"),
         average("jobs_cpus_running", "count", |p| p.states.running().cpus, "CPUs allocated to \
@@ -102,7 +103,9 @@ fn is(partition: &Partition, state: &str) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::{JobStates, JobTally, Jobs, Memory, NodeTally, Nodes, Reply, Shares};
+    use slurm_snapshot::{
+        JobStates, JobTally, Jobs, KnownSum, Memory, NodeTally, Nodes, Reply, Shares,
+    };
 
     use super::super::tests::{started, surveyed};
     use super::*;
@@ -123,12 +126,13 @@ mod tests {
 
     #[test]
     fn every_number_of_a_partition_is_under_its_own_name() {
+        let known = |number| KnownSum::new(Some(number));
         let shares = |allocated, idle, other, total| Shares { allocated, idle, other, total };
         let total = NodeTally {
             nodes: shares(1, 2, 3, 6),
             cpus: shares(10, 20, 30, 60),
             gpus: shares(4, 5, 7, 16),
-            memory: Memory { real: 9, allocated: 8, free: 6 },
+            memory: Memory { real: known(9), allocated: known(8), free: known(6) },
         };
         let tally = |jobs, cpus| JobTally { jobs, cpus, ..JobTally::default() };
         let shown =

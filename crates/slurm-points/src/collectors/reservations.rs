@@ -1,6 +1,6 @@
 //! `slurm_reservations`: active reservations and the next one.
 
-use slurm_snapshot::{Reply, ReplyKind, Reservation};
+use slurm_snapshot::{KnownSum, Reply, ReplyKind, Reservation};
 
 use super::{Collect, Collector, Start};
 use crate::levels::Table;
@@ -36,10 +36,10 @@ metrics! {
         average("count", "count", |s| s.reservations.len(), "reservations, at most 1,000"),
         average("active", "count", |s| s.active().count(), "reservations that have begun and not \
             ended"),
-        average("nodes", "count", |s| s.active().map(|r| u64::from(r.nodes)).sum::<u64>(),
+        average("nodes", "count", |s| s.sum_of_active(|r| r.nodes),
             "nodes in active reservations; a node in two of them counts twice"),
-        average("cores", "count", |s| s.active().map(|r| u64::from(r.cores)).sum::<u64>(), "cores \
-            in active reservations"),
+        average("cores", "count", |s| s.sum_of_active(|r| r.cores), "cores in active \
+            reservations"),
         average("seconds_to_start", "s", |s| s.to_soonest(s.planned().filter_map(|r| r.start_time)),
             "time until the next reservation begins; no point if none is planned, or only with \
              TIME_FLOAT"),
@@ -64,6 +64,13 @@ impl ReservationsNow {
             let begun = reservation.start_time.is_some_and(|start| start <= self.now);
             begun && reservation.end_time.is_none_or(|end| end > self.now)
         })
+    }
+
+    /// Of those whose number is known.
+    fn sum_of_active(&self, of: fn(&Reservation) -> Option<u32>) -> Option<u64> {
+        let mut sum = KnownSum::default();
+        sum.extend(self.active().map(|reservation| of(reservation).map(u64::from)));
+        sum.value()
     }
 
     fn planned(&self) -> impl Iterator<Item = &Reservation> {
@@ -109,7 +116,7 @@ mod tests {
     #[test]
     fn the_next_maintenance_is_told_apart() {
         let of = |start, end, maint| Reservation {
-            nodes: 2,
+            nodes: Some(2),
             start_time: Some(start),
             end_time: Some(end),
             maint,

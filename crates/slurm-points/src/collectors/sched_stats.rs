@@ -63,8 +63,10 @@ metrics! {
         last(jobs_failed, "count",
             "jobs since the last reset that slurmd could not start, which drains the node; not \
              jobs that exit with an error"),
-        average(jobs_pending, "count", "jobs pending at job_states_ts"),
-        average(jobs_running, "count", "jobs running at job_states_ts"),
+        average("jobs_pending", "count", |s| s.jobs_pending(), "jobs pending at job_states_ts, if \
+            there is one"),
+        average("jobs_running", "count", |s| s.jobs_running(), "jobs running at job_states_ts, if \
+            there is one"),
         last("job_states_ts", "Unix s", |s| moment(s.job_states_ts),
             "when slurmctld last counted pending and running jobs: up to about 30 s ago"),
         average("main_last_cycle", "µs", |s| s.schedule_cycle_last, "last main cycle, that is of \
@@ -206,6 +208,8 @@ mod tests {
             "bf_table_size_mean",
             "bf_last_cycle_when",
             "job_states_ts",
+            "jobs_pending",
+            "jobs_running",
             "rpc_queue_enabled",
         ] {
             assert_eq!(value(leaf, &nothing_yet), None, "{leaf}");

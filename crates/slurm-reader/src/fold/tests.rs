@@ -35,7 +35,7 @@ fn one() -> Job<'static> {
     Job {
         partition: b"debug",
         tally,
-        submit_time: NOW - 100,
+        submit_time: Some(NOW - 100),
         eligible_time: NOW - 90,
         ..Job::default()
     }
@@ -338,7 +338,7 @@ prop_compose! {
         account in 0_usize..4,
         (jobs, cpus, nodes, gpus, memory) in (1_u64..1000, any::<u32>(), any::<u32>(),
             any::<u16>(), any::<u32>()),
-        (submit_time, eligible_time, start_time) in any::<(i64, i64, i64)>(),
+        (submit_time, eligible_time, start_time) in (any::<i64>().prop_map(Some), any::<i64>(), any::<i64>()),
         (held, has_nodes) in any::<(bool, bool)>(),
     ) -> Job<'static> {
         const NAMES: [&[u8]; 5] = [b"", b"debug", b"debug,gpu", b"a,b,c", b"\xff,"];
@@ -364,7 +364,7 @@ proptest! {
     #[test]
     fn totals_are_the_sums_of_their_parts(list in prop::collection::vec(any_job(), 0..60)) {
         let jobs = counted(&list);
-        let tally = |job: &Job<'_>| JobTally { oldest: is_pending(job).then_some(job.submit_time),
+        let tally = |job: &Job<'_>| JobTally { oldest: job.submit_time.filter(|_| is_pending(job)),
             ..job.tally };
         let total = sum(list.iter().map(tally).collect::<Vec<_>>().iter());
         prop_assert_eq!(sum(jobs.states.shown.values()), total);

@@ -203,10 +203,11 @@ fn summary(
     let seconds = |since: Option<i64>| {
         since.map_or_else(|| "-".to_owned(), |since| s.req_time.saturating_sub(since).to_string())
     };
+    let count = |jobs: Option<u32>| jobs.map_or_else(|| "-".to_owned(), |jobs| jobs.to_string());
     lines.push(Look::Plain.line(format!(
         "jobs           pending {:<9} running {:<9} counted {} s ago",
-        s.jobs_pending,
-        s.jobs_running,
+        count(s.jobs_pending()),
+        count(s.jobs_running()),
         seconds(s.job_states_ts)
     )));
     let interval = compared.map(|c| c.interval);

@@ -188,7 +188,7 @@ fn what_an_item_takes_in_memory_is_bounded_and_what_nobody_reads_is_not_counted(
         json!({"reservations": [{"name": "r", "core_specializations": cores, "node_count": 6000}]});
     assert!(text.to_string().len() > 200_000);
     let read = read_answer(text.to_string().as_bytes(), Reservations::default()).unwrap();
-    assert_eq!(read.payload.reservations[0].nodes, 6000);
+    assert_eq!(read.payload.reservations[0].nodes, Some(6000));
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn replies() -> SurveyReplies {
     };
     replies.add(ReplyKind::Reservations, Reply::Reservations(reservations));
     let limits = UseAndLimits {
-        wall_used: 1.0,
+        wall_used: Some(1.0),
         grp_wall: Some(2),
         max_wall_per_job: Some(3),
         ..UseAndLimits::default()

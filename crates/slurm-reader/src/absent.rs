@@ -1,0 +1,206 @@
+//! Every number of a reply that slurmctld may not know, set to each of C's values for that, one at
+//! a time.
+//!
+//! The trap: `unwrap_or(0)` in a conversion. Free memory of a node that has not registered, and
+//! licences and reservations whose numbers were not known, were 0. Not here: states, which are
+//! always known, and a node's CPUs, which slurm.conf has.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use slurm_snapshot::{PublishedJobs, ReplyOptions};
+use slurm_sys::{
+    job_info_msg_t, license_info_msg_t, node_info_t, reserve_info_msg_t, reserve_info_t,
+    slurm_job_info_t, slurm_license_info_t, slurmdb_assoc_rec_t, slurmdb_assoc_usage,
+};
+
+use crate::unpacked::made;
+use crate::{associations, jobs, lists, nodes};
+
+#[path = "../../../tests/invented.rs"]
+mod figures;
+
+/// C's values for what is not known or has no limit, in one width.
+trait Unknown: Sized {
+    const VALUES: [Self; 2];
+}
+
+impl Unknown for u16 {
+    const VALUES: [Self; 2] = [0xfffe, 0xffff];
+}
+
+impl Unknown for u32 {
+    const VALUES: [Self; 2] = [0xffff_fffe, 0xffff_ffff];
+}
+
+impl Unknown for u64 {
+    const VALUES: [Self; 2] = [0xffff_ffff_ffff_fffe, 0xffff_ffff_ffff_ffff];
+}
+
+impl Unknown for i64 {
+    const VALUES: [Self; 2] = [0xffff_fffe, 0];
+}
+
+impl Unknown for f64 {
+    const VALUES: [Self; 2] = [4_294_967_294.0, f64::INFINITY];
+}
+
+/// Sets each member in turn, and looks at what becomes of the record.
+macro_rules! sweep {
+    ($record:expr, $figures:expr; $($member:ident)+) => {{
+        let before = $figures(&$record);
+        $(for unknown in Unknown::VALUES {
+            let mut record = $record;
+            record.$member = unknown;
+            let invented = figures::invented(&before, &$figures(&record));
+            assert!(invented.is_empty(), "{}: {invented:#?}", stringify!($member));
+        })+
+    }};
+}
+
+#[test]
+fn what_is_not_known_of_a_node_is_no_zero() {
+    let record = node_info_t {
+        name: c"n1".as_ptr().cast_mut(),
+        node_state: 0x202,
+        cpus: 8,
+        real_memory: 2000,
+        free_mem: 100,
+        cpu_load: 150,
+        boot_time: 5,
+        slurmd_start_time: 6,
+        reason_time: 7,
+        ..Default::default()
+    };
+    let figures = |record: &node_info_t| {
+        serde_json::to_value(nodes::tests::counted(&mut [*record], true).nodes).unwrap()
+    };
+    sweep!(record, figures; real_memory free_mem cpu_load boot_time slurmd_start_time reason_time);
+    #[cfg(slurm_ge_2505)]
+    sweep!(node_info_t { alloc_memory: 9, ..record }, figures; alloc_memory);
+}
+
+/// Next to a job of which all is known. A sum without the other's numbers is said by `unparsed`.
+#[test]
+fn what_is_not_known_of_a_job_is_no_zero() {
+    let known = slurm_job_info_t {
+        num_cpus: 2,
+        num_nodes: 1,
+        num_tasks: 2,
+        priority: 3,
+        sockets_per_node: 2,
+        tres_per_node: c"gpu:1".as_ptr().cast_mut(),
+        tres_req_str: c"mem=100M".as_ptr().cast_mut(),
+        submit_time: 50,
+        eligible_time: 60,
+        start_time: 900,
+        ..Default::default()
+    };
+    let figures = |record: &slurm_job_info_t| {
+        let mut records = [known, *record];
+        let reply = job_info_msg_t {
+            last_update: 100,
+            record_count: 2,
+            job_array: records.as_mut_ptr(),
+            ..Default::default()
+        };
+        let options = ReplyOptions { users: true, ..ReplyOptions::default() };
+        let published = PublishedJobs { started_since: Some(1), ..PublishedJobs::default() };
+        let counted = jobs::from_reply(made(&reply), Duration::ZERO, options, Some(published));
+        serde_json::to_value(counted).unwrap()
+    };
+    sweep!(known, figures; num_cpus num_nodes num_tasks sockets_per_node priority submit_time
+        eligible_time start_time);
+}
+
+#[test]
+fn what_is_not_known_of_a_licence_is_no_zero() {
+    let record = slurm_license_info_t {
+        name: c"a".as_ptr().cast_mut(),
+        total: 9,
+        in_use: 2,
+        available: 4,
+        reserved: 3,
+        ..Default::default()
+    };
+    let figures = |record: &slurm_license_info_t| {
+        let mut records = [*record];
+        let reply =
+            license_info_msg_t { last_update: 1, num_lic: 1, lic_array: records.as_mut_ptr() };
+        serde_json::to_value(lists::licenses(made(&reply))).unwrap()
+    };
+    sweep!(record, figures; total in_use available reserved);
+    #[cfg(slurm_ge_2302)]
+    sweep!(slurm_license_info_t { remote: 1, last_consumed: 5, last_deficit: 6, ..record }, figures;
+        last_consumed last_deficit);
+}
+
+#[test]
+fn what_is_not_known_of_a_reservation_is_no_zero() {
+    let record = reserve_info_t {
+        node_cnt: 2,
+        core_cnt: 4,
+        start_time: 5,
+        end_time: 9,
+        ..Default::default()
+    };
+    let figures = |record: &reserve_info_t| {
+        let mut records = [*record];
+        let reply = reserve_info_msg_t {
+            last_update: 1,
+            record_count: 1,
+            reservation_array: records.as_mut_ptr(),
+        };
+        serde_json::to_value(lists::reservations(made(&reply))).unwrap()
+    };
+    sweep!(record, figures; node_cnt core_cnt start_time end_time);
+}
+
+fn association(record: &slurmdb_assoc_rec_t, usage: &slurmdb_assoc_usage) -> Value {
+    let mut usage = *usage;
+    let record = slurmdb_assoc_rec_t { usage: &raw mut usage, ..*record };
+    let record = made(&record);
+    let names = ["cpu".to_owned()];
+    let seen = associations::association(record, record.usage().unwrap(), &names, true);
+    serde_json::to_value(seen).unwrap()
+}
+
+#[test]
+fn what_is_not_known_of_an_association_is_no_zero() {
+    let mut tres = [7_u64];
+    let usage = slurmdb_assoc_usage {
+        tres_cnt: 1,
+        fs_factor: 0.5,
+        level_shares: 4,
+        shares_norm: 0.25,
+        grp_used_wall: 8.0,
+        used_jobs: 1,
+        used_submit_jobs: 2,
+        grp_used_tres: tres.as_mut_ptr(),
+        ..Default::default()
+    };
+    let record = slurmdb_assoc_rec_t {
+        acct: c"physics".as_ptr().cast_mut(),
+        user: c"ann".as_ptr().cast_mut(),
+        uid: 1,
+        shares_raw: 3,
+        grp_jobs: 4,
+        grp_submit_jobs: 5,
+        grp_wall: 6,
+        max_jobs: 7,
+        max_submit_jobs: 8,
+        max_wall_pj: 9,
+        ..Default::default()
+    };
+    sweep!(record, |record| association(record, &usage); uid shares_raw grp_jobs grp_submit_jobs
+        grp_wall max_jobs max_submit_jobs max_wall_pj);
+    sweep!(usage, |usage| association(&record, usage); fs_factor level_shares shares_norm
+        grp_used_wall used_jobs used_submit_jobs);
+    let before = association(&record, &usage);
+    for unknown in u64::VALUES {
+        let mut tres = [unknown];
+        let usage = slurmdb_assoc_usage { grp_used_tres: tres.as_mut_ptr(), ..usage };
+        let invented = figures::invented(&before, &association(&record, &usage));
+        assert!(invented.is_empty(), "{invented:#?}");
+    }
+}
