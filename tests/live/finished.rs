@@ -10,6 +10,7 @@
 
 mod efficiency;
 mod faults;
+mod goes_on;
 mod hangs;
 mod jobs;
 mod once;

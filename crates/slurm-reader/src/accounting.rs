@@ -169,7 +169,12 @@ fn used(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallRe
         connection.jobs(cluster, iter::empty(), &request.jobs, WITH_STEPS, time(request))?;
     // Other runs of a requeued job come with it.
     let requested = records.get().into_iter().filter(|record| request.jobs.contains(&key(record)));
-    Ok(requested.map(|record| steps(record).used(record.db_index)).collect())
+    let began =
+        |id| request.steps_since.iter().find(|(row, _)| *row == id).map(|(_, since)| *since);
+    let used = |record: Unpacked<'_, slurmdb_job_rec_t>| {
+        steps(record, began(record.db_index)).used(record.db_index)
+    };
+    Ok(requested.map(used).collect())
 }
 
 /// The numbers of the GPU TRES: those for all types together, and those for one type.
@@ -199,10 +204,11 @@ fn not_empty<T>(all: Vec<T>, call: &'static str, what: &str) -> CallResult<Vec<T
     Err(CallError { call, errno: 0, text })
 }
 
-/// The sum of all of a job's steps.
-fn steps(record: Unpacked<'_, slurmdb_job_rec_t>) -> Steps {
+/// The sum of all of a job's steps, or of those that began at `since` or later.
+fn steps(record: Unpacked<'_, slurmdb_job_rec_t>, since: Option<i64>) -> Steps {
     let mut steps = Steps::default();
-    for step in record.steps() {
+    let its = record.steps().into_iter();
+    for step in its.filter(|step| since.is_none_or(|since| step.start >= since)) {
         let cpu = [wide(step.tot_cpu_sec), wide(step.tot_cpu_usec)];
         steps.add(wide(step.state), cpu, step.usage());
     }

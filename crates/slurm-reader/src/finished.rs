@@ -153,6 +153,8 @@ impl FinishedFold {
             id: row.db_index,
             end: row.end,
             submit: row.submit,
+            start: row.start,
+            job: row.jobid,
             state: row.state,
             tasks,
             wait,

@@ -72,6 +72,10 @@ as_array! {
         pub end: i64,
         /// When it was submitted, Unix seconds.
         pub submit: i64,
+        /// When it started, Unix seconds, if it did.
+        pub start: i64,
+        /// Its own number, also of a task of an array. Its runs share it.
+        pub job: u32,
         /// A number of [`FINAL_STATES`], or [`RESIZING`].
         pub state: u32,
         /// Array tasks in this row; 1 for any other job.
@@ -150,6 +154,8 @@ mod tests {
             id: u64::MAX - 1,
             end: 1_700_000_000,
             submit: 1_600_000_000,
+            start: 1_650_000_000,
+            job: 7,
             state: 1024,
             tasks: 36,
             wait: Some(1),
@@ -176,7 +182,7 @@ mod tests {
         let line = serde_json::to_string(&finished).unwrap();
         assert!(
             line.contains(
-                "[[18446744073709551614,1700000000,1600000000,1024,36,1,2,null,0,1,2,9,3,4,5,6],"
+                "[[18446744073709551614,1700000000,1600000000,1650000000,7,1024,36,1,2,null,0,1,2,9,3,4,5,6],"
             ),
             "{line}"
         );

@@ -51,6 +51,10 @@ pub struct Request {
     /// and task. `since` is when the first of them started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<(u32, u32)>,
+    /// Rows of them, by `db_index`, of which only the steps count that began at this time or later,
+    /// Unix seconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps_since: Vec<(u64, i64)>,
     /// For jobs: names that have paths, and since when jobs have started. Then a job that has
     /// several names counts under these, and once in the rest if it has others. `None`: under each
     /// of them.
@@ -218,6 +222,7 @@ impl Request {
             until: None,
             known: Vec::new(),
             jobs: Vec::new(),
+            steps_since: Vec::new(),
             kept: None,
             options,
         }

@@ -58,7 +58,10 @@ impl Measuring {
         let newest = self.requested.iter().map(|job| job.submit).max()?;
         let jobs: BTreeSet<(u32, u32)> = self.requested.iter().map(|job| job.key).collect();
         let until = newest.max(now).saturating_add(AHEAD);
-        Some(Request { jobs: jobs.into_iter().collect(), ..plan.request(since, until, Vec::new()) })
+        let steps_since =
+            self.requested.iter().filter_map(|job| Some((job.id, job.steps_since?))).collect();
+        let jobs = jobs.into_iter().collect();
+        Some(Request { jobs, steps_since, ..plan.request(since, until, Vec::new()) })
     }
 
     /// Adds the answer to it. slurmdbd leaves out jobs if its database fails half-way, or if it

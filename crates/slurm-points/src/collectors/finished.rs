@@ -26,7 +26,7 @@ const CATCH_UP: Setting = Setting {
     default: Value::Seconds(86_400),
     comment: "\
 How late slurmdbd may learn of a job's end: longer than slurmctld may ever wait for slurmdbd. The
-numbers of jobs are kept in queue.dir for this time: 12 bytes a job, at most an eighth of
+numbers of jobs are kept in queue.dir for this time: 14 bytes a job, at most an eighth of
 queue.max_bytes.",
 };
 const ACCOUNTS: Setting = Setting {
@@ -204,7 +204,7 @@ metrics! {
         average("window_jobs", "count", |c| c.reading.window_jobs,
             "rows of jobs that ended in the last `window`; no point if a part could not be read"),
         average("changed", "count", |c| c.reading.changed,
-            "rows that changed after they were counted, and stay counted as they were"),
+            "rows that changed after they were counted, and stay counted as they were, but for time that they ran longer"),
         last(changed_total, "count", "changed since the first start"),
         average("unparsed", "count", |c| c.reading.unparsed,
             "texts that could not be parsed; above 0, array tasks or TRES are missing from the \

@@ -14,8 +14,8 @@ use slurm_snapshot::FinishedJob;
 
 pub use self::opening::Found;
 use super::HOUR;
-use super::seen::{self, Seen, SeenId, SeenIds};
-use super::tally::{Figures, Tally};
+use super::seen::{self, Counted, Seen, SeenId, SeenIds};
+use super::tally::{self, Figures, Tally};
 
 /// The name of the counts. The numbers in the names are an order: in the log, counts come behind
 /// hours.
@@ -25,13 +25,16 @@ pub(super) const COUNTS: &str = "finished.2.counts";
 const PUBLISHED: &str = "finished.3.published";
 
 /// The version of the counts.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Nothing further back is read: there are names for 256 hours.
 const MOST_HOURS: i64 = 240;
 
 /// A slot further ahead than this comes from a clock that was wrong.
 const FAR_AHEAD: i64 = HOUR;
+
+/// More resized jobs than are requeued in a day.
+const MOST_ENDED_RUNS: usize = 1000;
 
 /// A level of its own is free for another name when none of its jobs has started for this long, s.
 const UNUSED: i64 = 30 * 24 * HOUR;
@@ -70,6 +73,8 @@ pub struct Counts {
     pub(crate) steps_unknown_total: u64,
     /// The newest end of a job that had started, of each level that belongs to a name.
     used: BTreeMap<String, i64>,
+    /// Runs after which another one may have the same row, the newest last.
+    ended_runs: Vec<EndedRun>,
     /// Ids by hour, of this commit and of those before it whose hours may not be on disk.
     recent: Vec<BTreeMap<i64, Vec<SeenId>>>,
     /// How many ids each hour has with this commit. One that has fewer at the start is damaged.
@@ -106,6 +111,39 @@ pub struct RoundReading {
     pub steps_unknown: u64,
     /// Whether an older piece is not proved: it is still to be counted.
     pub unproved: bool,
+}
+
+/// A run of a job that was resized: if it is requeued, its next run has the same row, which may
+/// have another id from 24.11 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct EndedRun {
+    job: u32,
+    submit: i64,
+    pub(super) counted: Counted,
+    /// What was counted of its row, as [`tally::use_of`] has it.
+    pub(super) counted_use: [u64; 5],
+}
+
+impl EndedRun {
+    /// Whether a row may be such a run: that of a resized job starts when it is submitted.
+    pub(super) fn may_be(job: &FinishedJob, counted: Counted) -> bool {
+        counted.kind.may_run_again() && job.wait.is_some() && job.start == job.submit
+    }
+
+    pub(super) fn from_job(job: &FinishedJob, counted: Counted) -> Self {
+        let counted_use = tally::use_of(job);
+        Self { job: job.job, submit: job.submit, counted, counted_use }
+    }
+
+    fn is_of(&self, job: &FinishedJob) -> bool {
+        (self.job, self.submit) == (job.job, job.submit)
+    }
+
+    /// The newest of these.
+    fn newest(mut runs: Vec<Self>, floor: i64) -> Vec<Self> {
+        runs.retain(|run| run.counted.end >= floor);
+        runs.split_off(runs.len().saturating_sub(MOST_ENDED_RUNS))
+    }
 }
 
 /// A row that is not complete yet.
@@ -204,7 +242,15 @@ impl FinishedLedger {
     }
 
     pub(super) fn look(&self, job: &FinishedJob) -> Seen {
-        self.seen.look(job)
+        match (self.seen.look(job), self.ended_run(job)) {
+            (Seen::Never, Some(run)) if job.end == run.counted.end => Seen::Renamed(run.counted),
+            (Seen::Never, Some(run)) => Seen::of_counted(run.counted, job),
+            (seen, _) => seen,
+        }
+    }
+
+    pub(super) fn ended_run(&self, job: &FinishedJob) -> Option<EndedRun> {
+        self.counts.ended_runs.iter().rfind(|run| run.is_of(job)).copied()
     }
 
     /// The end of the newest job that was counted, Unix seconds: slurmdbd should still have its

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use carbon_wire::path;
 use slurm_snapshot::{Finished, FinishedJob, RESIZING, Used, add_to, one_more};
 
-use super::ledger::{FinishedLedger, Incomplete, RoundReading};
-use super::seen::{Mark, Seen, SeenId, hour_of};
+use super::ledger::{EndedRun, FinishedLedger, Incomplete, RoundReading};
+use super::seen::{Counted, Mark, Seen, SeenId, hour_of};
 use super::tally::{Figures, Spread, Tally};
 
 /// A job that is reported within this time after its end is not late: slurmctld reports to slurmdbd
@@ -44,6 +44,9 @@ pub struct StartedJob {
     /// When it was submitted, Unix seconds: slurmdbd returns only steps of jobs that were submitted
     /// in the requested time.
     pub submit: i64,
+    /// If some of its row is counted: only steps that began at this time or later are not, Unix
+    /// seconds.
+    pub steps_since: Option<i64>,
 }
 
 /// Whether the next part of this job has the same row. slurmdbd's key is the job's id and its
@@ -126,6 +129,8 @@ pub struct FinishedRound {
     figures: BTreeMap<String, Growing>,
     /// By the hour of their end.
     pub(super) ids: BTreeMap<i64, Vec<SeenId>>,
+    /// Runs after which another one may have the same row.
+    pub(super) ended_runs: Vec<EndedRun>,
     /// Ids that were counted, or whose change was.
     known: BTreeSet<u64>,
     /// Rows that are not complete yet.
@@ -158,16 +163,26 @@ impl FinishedRound {
         if finished.started.is_empty() {
             return Vec::new();
         }
-        let is_new = |job: &&FinishedJob| {
+        let uncounted = |job: &FinishedJob| {
             let is_later = self.until.is_some_and(|until| job.end > until);
-            !is_later && job.end >= ledger.floor() && ledger.look(job) == Seen::Never
+            if is_later || job.end < ledger.floor() || self.known.contains(&job.id) {
+                return None;
+            }
+            match ledger.look(job) {
+                Seen::Never => Some((job.id, (job.submit, None))),
+                Seen::GoesOn(counted) => {
+                    Some((job.id, (job.submit, Some(counted.uncounted_from(job)))))
+                }
+                Seen::Same | Seen::Renamed(_) | Seen::Changed(_) => None,
+            }
         };
-        let new = finished.jobs.iter().filter(is_new).filter(|job| !self.known.contains(&job.id));
-        let new: BTreeMap<u64, i64> = new.map(|job| (job.id, job.submit)).collect();
-        let started = finished.started.iter();
-        let to_measure =
-            |&(id, key, start)| Some(StartedJob { id, key, start, submit: *new.get(&id)? });
-        started.filter_map(to_measure).collect()
+        let new: BTreeMap<u64, (i64, Option<i64>)> =
+            finished.jobs.iter().filter_map(uncounted).collect();
+        let to_measure = |&(id, key, start): &(u64, (u32, u32), i64)| {
+            let (submit, steps_since) = *new.get(&id)?;
+            Some(StartedJob { id, key, start, submit, steps_since })
+        };
+        finished.started.iter().filter_map(to_measure).collect()
     }
 
     /// Notes that slurmdbd's answer lacks the steps of these jobs. They count without them, but
@@ -192,22 +207,24 @@ impl FinishedRound {
             if self.until.is_some_and(|until| job.end > until) || is_begun_part(job) {
                 continue;
             }
-            let Some(mut tally) = Tally::from_job(job).filter(|_| job.end >= floor) else {
+            if job.end < floor || Tally::from_job(job).is_none() {
                 continue;
-            };
-            match ledger.look(job) {
-                Seen::Never => {}
+            }
+            let seen = ledger.look(job);
+            let counted = match seen {
+                Seen::Never => None,
+                Seen::GoesOn(counted) => Some(counted),
                 Seen::Same => continue,
                 // It is remembered as it is now, for as long as jobs with that end are read.
-                Seen::Changed => {
-                    if self.remember(job) {
+                Seen::Changed(counted) | Seen::Renamed(counted) => {
+                    let is_new = self.remember(job, counted.after(job), ledger);
+                    if is_new && matches!(seen, Seen::Changed(_)) {
                         one_more(&mut self.reading.changed);
                     }
                     continue;
                 }
-            }
+            };
             let used = used.get(&job.id).copied().unwrap_or_default();
-            tally.cpu_used = used.cpu;
             let patience = match finished.name(job.partition) {
                 "" => INCOMPLETE,
                 _ if job.tasks > 1 => SETTLING,
@@ -236,21 +253,37 @@ impl FinishedRound {
                     continue;
                 }
             }
-            if self.remember(job) {
+            let after = counted.map_or(Counted::from_job(job), |counted| counted.after(job));
+            if self.remember(job, after, ledger) {
                 if self.lost_steps.contains_key(&job.id) {
                     one_more(&mut self.reading.steps_unknown);
                 }
-                self.count(job, &tally, finished, ledger);
+                if counted.is_some_and(|counted| !counted.is_run_again(job)) {
+                    one_more(&mut self.reading.changed);
+                }
+                let uncounted = counted.map_or(*job, |counted| counted.rest_of(job));
+                let Some(mut tally) = Tally::from_job(&uncounted) else { continue };
+                let run = ledger.ended_run(job).filter(|run| Some(run.counted) == counted);
+                if let Some(run) = run {
+                    tally.set_rest_of_use(job, &run.counted_use);
+                }
+                tally.cpu_used = used.cpu;
+                self.count(&uncounted, &tally, finished, ledger);
             }
         }
     }
 
     /// `false` if this round has had it.
-    fn remember(&mut self, job: &FinishedJob) -> bool {
+    fn remember(&mut self, job: &FinishedJob, counted: Counted, ledger: &FinishedLedger) -> bool {
         let is_new = self.known.insert(job.id);
         if is_new {
             self.latest = self.latest.max(Some(job.end));
-            self.ids.entry(hour_of(job.end)).or_default().push((job.id, Mark::hash_job(job)));
+            self.ids.entry(hour_of(job.end)).or_default().push((job.id, Mark::new(job, counted)));
+            let known = ledger.ended_run(job);
+            let is_longer = |run: EndedRun| run.counted.end < counted.end;
+            if known.map_or_else(|| EndedRun::may_be(job, counted), is_longer) {
+                self.ended_runs.push(EndedRun::from_job(job, counted));
+            }
         }
         is_new
     }

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use slurm_snapshot::FinishedJob;
+use slurm_snapshot::{FinishedJob, RESIZING};
 
 use super::HOUR;
 
 /// The version of an hour's record.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The number of names for hours: more hours than are ever read again.
 const NAMES: i64 = 256;
@@ -18,37 +18,163 @@ const NAMES: i64 = 256;
 pub(super) type SeenId = (u64, Mark);
 
 /// Bytes of an id and its mark in a record.
-pub const ID_BYTES: u64 = 12;
+pub const ID_BYTES: u64 = 14;
 
-/// What is kept of a counted row: half of it tells the job, and half what would change its figures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(super) struct Mark(u32);
+/// Bytes of a mark.
+const MARK_BYTES: usize = 6;
 
-impl Mark {
-    pub(super) fn hash_job(job: &FinishedJob) -> Self {
-        let wait = job.wait.map_or(0, |wait| wait.saturating_add(1));
-        let state = u64::from(job.state);
-        let end = job.end.cast_unsigned();
-        let [cpus, gpus, nodes, billing] = [job.cpus, job.gpus, job.nodes, job.billing];
-        let row = hash(&[state, end, wait, job.run, job.tasks, cpus, gpus, nodes, billing]);
-        Self(hash(&[job.submit.cast_unsigned()]) << 16 | row)
+/// How a row was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum CountedAs {
+    Job,
+    /// A job, or tasks of an array, that had not started.
+    NeverStarted,
+    Requeued,
+    NodeFail,
+    Preempted,
+    /// A part of a job that changed its size.
+    Part,
+}
+
+/// In the order of their numbers in marks.
+const COUNTED_AS: [CountedAs; 6] = [
+    CountedAs::Job,
+    CountedAs::NeverStarted,
+    CountedAs::Requeued,
+    CountedAs::NodeFail,
+    CountedAs::Preempted,
+    CountedAs::Part,
+];
+
+impl CountedAs {
+    pub(super) const fn from_job(job: &FinishedJob) -> Self {
+        match job.state {
+            RESIZING => Self::Part,
+            _ if job.wait.is_none() => Self::NeverStarted,
+            1024 => Self::Requeued,
+            7 => Self::NodeFail,
+            8 => Self::Preempted,
+            _ => Self::Job,
+        }
     }
 
-    /// A row keeps its submission for ever. Another one belongs to another job.
-    const fn is_of_same_job(self, other: Self) -> bool {
-        self.0 >> 16 == other.0 >> 16
+    /// Whether another run of the job may follow in the same row. slurmdbd's key is the job and its
+    /// submission, for which slurmctld takes the moment of its last resize, also when it is
+    /// requeued.
+    pub(super) const fn may_run_again(self) -> bool {
+        matches!(self, Self::Requeued | Self::NodeFail | Self::Preempted | Self::Part)
     }
 }
 
+/// Until when a row was counted, Unix seconds, and as what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Counted {
+    pub(super) end: i64,
+    pub(super) kind: CountedAs,
+}
+
+impl Counted {
+    pub(super) const fn from_job(job: &FinishedJob) -> Self {
+        Self { end: job.end, kind: CountedAs::from_job(job) }
+    }
+
+    /// Whether a row that goes on is another run, and so another job: otherwise only its time
+    /// counts.
+    pub(super) fn is_run_again(self, job: &FinishedJob) -> bool {
+        let starts_again = match self.kind {
+            CountedAs::NeverStarted => job.start >= self.end,
+            // A job of 0 s whose end moves is none.
+            _ => job.start > self.end,
+        };
+        job.wait.is_some() && starts_again
+            || self.kind.may_run_again() && self.kind != CountedAs::from_job(job)
+    }
+
+    /// From when a row that goes on has time that is not counted, Unix seconds.
+    pub(super) fn uncounted_from(self, job: &FinishedJob) -> i64 {
+        match self.kind {
+            CountedAs::NeverStarted => job.start,
+            _ => job.start.max(self.end),
+        }
+    }
+
+    /// How the row is counted when it has been read again.
+    pub(super) fn after(self, job: &FinishedJob) -> Self {
+        let goes_on = job.end > self.end;
+        let now = CountedAs::from_job(job);
+        let has_started = self.kind == CountedAs::NeverStarted && now != CountedAs::NeverStarted;
+        let takes_kind = goes_on && (self.is_run_again(job) || has_started) || now.may_run_again();
+        Self { end: self.end.max(job.end), kind: if takes_kind { now } else { self.kind } }
+    }
+
+    /// What a row that goes on adds to what was counted of it: a job, or, like a part of one, only
+    /// time. Between two runs that is also the time in the queue, as in sacct, where a row has one
+    /// start.
+    pub(super) fn rest_of(self, job: &FinishedJob) -> FinishedJob {
+        let from = self.uncounted_from(job);
+        let run = u64::try_from(job.end.saturating_sub(from)).unwrap_or(0).min(job.run);
+        let has_waited = from > job.start;
+        let wait = job.wait.map(|wait| if has_waited { 0 } else { wait });
+        let state = if self.is_run_again(job) { job.state } else { RESIZING };
+        FinishedJob { run, wait, state, ..*job }
+    }
+}
+
+/// What is kept of a counted row: the job, what would change its figures, until when it was
+/// counted, and as what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Mark(u64);
+
+impl Mark {
+    /// Of the job and the row 16 bits each, then 12 of the end, and 4 of what it was counted as.
+    pub(super) fn new(job: &FinishedJob, counted: Counted) -> Self {
+        // Otherwise the mark of a later hour has it.
+        let end = if hour_of(counted.end) == hour_of(job.end) { counted.end } else { job.end };
+        let second = u64::try_from(end.rem_euclid(HOUR)).unwrap_or(0);
+        let kind = COUNTED_AS.iter().zip(0..).find(|(kind, _)| **kind == counted.kind);
+        let kind: u64 = kind.map_or(0, |(_, number)| number);
+        Self(hash_row(job) << 16 | second << 4 | kind)
+    }
+
+    /// A row keeps its submission for ever. Another one belongs to another job.
+    fn is_of_same_job(self, job: &FinishedJob) -> bool {
+        self.0 >> 32 == hash_row(job) >> 16
+    }
+
+    fn is_of_same_row(self, job: &FinishedJob) -> bool {
+        self.0 >> 16 == hash_row(job)
+    }
+
+    /// Of a mark in the record of this hour.
+    fn counted(self, hour: i64) -> Counted {
+        let second = i64::try_from(self.0 >> 4 & 0xfff).unwrap_or(0);
+        let kind = usize::try_from(self.0 & 0xf).ok().and_then(|kind| COUNTED_AS.get(kind));
+        Counted {
+            end: hour.saturating_mul(HOUR).saturating_add(second),
+            kind: kind.copied().unwrap_or(CountedAs::Job),
+        }
+    }
+}
+
+/// 16 bits of the job, and 16 of what would change its figures.
+fn hash_row(job: &FinishedJob) -> u64 {
+    let wait = job.wait.map_or(0, |wait| wait.saturating_add(1));
+    let state = u64::from(job.state);
+    let end = job.end.cast_unsigned();
+    let [cpus, gpus, nodes, billing] = [job.cpus, job.gpus, job.nodes, job.billing];
+    let row = hash(&[state, end, wait, job.run, job.tasks, cpus, gpus, nodes, billing]);
+    hash(&[job.submit.cast_unsigned()]) << 16 | row
+}
+
 /// 16 bits of a hash that is the same in every build.
-fn hash(words: &[u64]) -> u32 {
+fn hash(words: &[u64]) -> u64 {
     let mixed = words.iter().fold(0_u64, |hash, word| {
         let mixed = (hash ^ word).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed ^ mixed >> 29
     });
     let [.., high, low] = mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9).to_le_bytes();
-    u32::from(high) << 8 | u32::from(low)
+    u64::from(high) << 8 | u64::from(low)
 }
 
 /// What the ledger knows about a row.
@@ -58,8 +184,19 @@ pub(super) enum Seen {
     Never,
     /// It was counted as it is.
     Same,
-    /// It was counted when it was different.
-    Changed,
+    /// It was counted as it is, under another id: from 24.11 on the next run's start gives the row
+    /// of the run before it a new one.
+    Renamed(Counted),
+    /// It was counted when it was different, and does not end later now.
+    Changed(Counted),
+    /// It was counted when it ended earlier.
+    GoesOn(Counted),
+}
+
+impl Seen {
+    pub(super) const fn of_counted(counted: Counted, job: &FinishedJob) -> Self {
+        if job.end > counted.end { Self::GoesOn(counted) } else { Self::Changed(counted) }
+    }
 }
 
 /// Ids by hour of their end, sorted.
@@ -89,19 +226,21 @@ impl SeenIds {
     }
 
     pub(super) fn look(&self, job: &FinishedJob) -> Seen {
-        let mark = Mark::hash_job(job);
-        let own = hour_of(job.end);
         let found = |ids: &[SeenId]| {
             let at = ids.binary_search_by_key(&job.id, |(id, _)| *id).ok()?;
-            ids.get(at).map(|(_, seen)| *seen).filter(|seen| seen.is_of_same_job(mark))
+            ids.get(at).map(|(_, seen)| *seen).filter(|seen| seen.is_of_same_job(job))
         };
-        match self.hours.get(&own).and_then(|ids| found(ids)) {
-            Some(seen) if seen == mark => Seen::Same,
-            Some(_) => Seen::Changed,
-            // Most ids that are found are in the newest hours.
-            None if self.hours.values().rev().any(|ids| found(ids).is_some()) => Seen::Changed,
-            None => Seen::Never,
+        let own = self.hours.get(&hour_of(job.end)).and_then(|ids| found(ids));
+        if own.is_some_and(|mark| mark.is_of_same_row(job)) {
+            return Seen::Same;
         }
+        // The newest says until when it was counted. Most ids that are found are in the newest
+        // hours.
+        let newest = self.hours.iter().rev();
+        newest
+            .filter_map(|(hour, ids)| Some(found(ids)?.counted(*hour)))
+            .next()
+            .map_or(Seen::Never, |counted| Seen::of_counted(counted, job))
     }
 
     /// Adds ids; a mark that is known already is replaced.
@@ -172,13 +311,13 @@ impl SeenIds {
     /// The record of an hour; empty if the hour has no ids.
     pub(super) fn record(&self, hour: i64) -> Vec<u8> {
         let Some(ids) = self.hours.get(&hour) else { return Vec::new() };
-        let mut bytes = Vec::with_capacity(ids.len().saturating_mul(12).saturating_add(17));
+        let mut bytes = Vec::with_capacity(ids.len().saturating_mul(14).saturating_add(17));
         bytes.push(VERSION);
         bytes.extend(self.first.to_le_bytes());
         bytes.extend(hour.to_le_bytes());
         for (id, Mark(mark)) in ids {
             bytes.extend(id.to_le_bytes());
-            bytes.extend(mark.to_le_bytes());
+            bytes.extend(mark.to_le_bytes().iter().take(MARK_BYTES));
         }
         bytes
     }
@@ -189,10 +328,12 @@ impl SeenIds {
         if first != self.first {
             return;
         }
-        let (ids, _) = ids.as_chunks::<12>();
+        let (ids, _) = ids.as_chunks::<{ 8 + MARK_BYTES }>();
         let ids = ids.iter().filter_map(|bytes| {
-            let (id, rest) = bytes.split_first_chunk()?;
-            Some((u64::from_le_bytes(*id), Mark(u32::from_le_bytes(*rest.first_chunk()?))))
+            let (id, mark) = bytes.split_first_chunk()?;
+            let [a, b, c, d, e, f] = *mark.first_chunk::<MARK_BYTES>()?;
+            let mark = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+            Some((u64::from_le_bytes(*id), Mark(mark)))
         });
         self.add(hour, &ids.collect::<Vec<_>>());
     }
@@ -227,13 +368,15 @@ mod tests {
     fn a_record_gives_back_what_was_put_in_also_ids_of_64_bits() {
         let mut seen = SeenIds::default();
         seen.add(5, &ids(&[u64::MAX, 3, 1 << 63, 3]));
-        seen.add(6, &[(9, Mark(u32::MAX))]);
+        seen.add(6, &[(9, Mark((1 << 48) - 1))]);
         let mut again = SeenIds::default();
         for hour in [5, 6, 7] {
             again.restore(&seen.record(hour));
         }
         assert_eq!(again, seen);
         assert_eq!(again.len(), 4);
+        let bytes = |hour| u64::try_from(seen.record(hour).len()).unwrap() - 17;
+        assert_eq!((bytes(5), bytes(6)), (3 * ID_BYTES, ID_BYTES));
         assert_eq!(hour_of_record(&seen.record(6)), Some(6));
     }
 
@@ -251,7 +394,8 @@ mod tests {
         };
         let mut seen = SeenIds::default();
         assert_eq!(seen.look(&job), Seen::Never);
-        seen.add(5, &[(3, Mark::hash_job(&job))]);
+        let as_it_is = |job: &FinishedJob| Mark::new(job, Counted::from_job(job));
+        seen.add(5, &[(3, as_it_is(&job))]);
         assert_eq!(seen.look(&job), Seen::Same);
         for changed in [
             FinishedJob { state: 1024, ..job },
@@ -266,10 +410,14 @@ mod tests {
             FinishedJob { nodes: 1, ..job },
             FinishedJob { billing: 1, ..job },
         ] {
-            assert_eq!(seen.look(&changed), Seen::Changed, "{changed:?}");
+            let counted = Counted { end: job.end, kind: CountedAs::Job };
+            assert_eq!(seen.look(&changed), Seen::of_counted(counted, &changed), "{changed:?}");
+            let after = counted.after(&changed);
             let mut seen = seen.clone();
-            seen.add(hour_of(changed.end), &[(3, Mark::hash_job(&changed))]);
+            seen.add(hour_of(changed.end), &[(3, Mark::new(&changed, after))]);
             assert_eq!(seen.look(&changed), Seen::Same, "it is said once");
+            let later = FinishedJob { end: job.end + 2 * HOUR, ..changed };
+            assert_eq!(seen.look(&later), Seen::GoesOn(after), "what was counted stays counted");
         }
         for other in [FinishedJob { submit: 101, ..job }, FinishedJob { id: 4, ..job }] {
             assert_eq!(seen.look(&other), Seen::Never, "{other:?}");
@@ -280,7 +428,7 @@ mod tests {
     #[test]
     fn submissions_and_rows_have_marks_of_their_own() {
         let marks = |of: fn(i64) -> FinishedJob| -> usize {
-            (0..2000).map(|number| Mark::hash_job(&of(number))).collect::<BTreeSet<_>>().len()
+            (0..2000).map(|number| hash_row(&of(number))).collect::<BTreeSet<_>>().len()
         };
         let submitted =
             |submit| FinishedJob { submit: 1_700_000_000 + submit, ..FinishedJob::default() };

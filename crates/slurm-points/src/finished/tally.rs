@@ -32,6 +32,11 @@ pub struct Tally {
     pub(crate) short: u64,
 }
 
+/// Seconds that a job ran, and those of its CPUs, GPUs, nodes and billing TRES.
+pub(super) fn use_of(job: &FinishedJob) -> [u64; 5] {
+    [1, job.cpus, job.gpus, job.nodes, job.billing].map(|count| count.saturating_mul(job.run))
+}
+
 /// `CANCELLED`.
 const CANCELLED: u32 = 4;
 
@@ -62,14 +67,16 @@ impl Tally {
 
     /// Sets the seconds of a job, or of a part of one, that has started.
     fn add_use(&mut self, job: &FinishedJob) {
-        let seconds = |count: u64| count.saturating_mul(job.run);
         self.wait = job.wait.unwrap_or(0);
-        self.run = job.run;
-        self.cpu = seconds(job.cpus);
-        self.gpu = seconds(job.gpus);
-        self.node = seconds(job.nodes);
-        self.billing = seconds(job.billing);
+        [self.run, self.cpu, self.gpu, self.node, self.billing] = use_of(job);
         self.limit_used = if job.limit.is_some_and(|limit| limit > 0) { job.run } else { 0 };
+    }
+
+    /// Sets the seconds to those of the whole row without those that were counted.
+    pub(super) fn set_rest_of_use(&mut self, job: &FinishedJob, counted: &[u64; 5]) {
+        let mut rest = use_of(job);
+        rest.iter_mut().zip(counted).for_each(|(all, counted)| *all = all.saturating_sub(*counted));
+        [self.run, self.cpu, self.gpu, self.node, self.billing] = rest;
     }
 
     /// All jobs.

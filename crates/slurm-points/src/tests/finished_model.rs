@@ -49,6 +49,7 @@ fn job(random: &mut Random, id: u64, end: i64) -> FinishedJob {
     let number = |of| u32::try_from(of).unwrap();
     FinishedJob {
         id,
+        job: number(id & 0xffff_ffff),
         end,
         state,
         tasks,
@@ -73,6 +74,11 @@ struct FinishedModel {
     unreported: Vec<FinishedJob>,
     /// Jobs that run after two resizes in one second, as they end.
     resized: Vec<FinishedJob>,
+    /// Ids of rows that have ended and go on.
+    ended_once: Vec<u64>,
+    /// How many jobs such rows may count as more than one.
+    most_again: u64,
+    goes_on: bool,
     next_id: u64,
     disk: Disk,
     /// What was sent under each timestamp last.
@@ -92,12 +98,16 @@ impl FinishedModel {
         let disk = Disk::new();
         let sent = BTreeMap::new();
         let resized = Vec::new();
+        let ended_once = Vec::new();
         Self {
             random,
             now: START,
             reported,
             unreported,
             resized,
+            ended_once,
+            most_again: 0,
+            goes_on: false,
             next_id: 1 << 62,
             disk,
             sent,
@@ -189,6 +199,59 @@ impl FinishedModel {
         }
     }
 
+    /// A row that ends and goes on: of a job that a slurmctld without its state has ended, running
+    /// or not, or of one that was resized and is requeued.
+    fn end_for_now(&mut self) {
+        self.next_id = self.next_id.wrapping_add(self.random.below(1 << 40) + 1);
+        let start = self.now - self.random.seconds(500) - 1;
+        let like = FinishedJob { tasks: 1, ..job(&mut self.random, self.next_id, self.now) };
+        let run = u64::try_from(self.now - start).unwrap();
+        let row = match self.random.below(3) {
+            0 => FinishedJob { state: 4, start, submit: start - 9, wait: Some(9), run, ..like },
+            1 => FinishedJob { state: 4, submit: start, wait: None, run: 0, ..like },
+            _ => {
+                let state = [1024, 7, 8][usize::try_from(self.random.below(3)).unwrap()];
+                // Its second run has another size.
+                FinishedJob { state, start, submit: start, wait: Some(0), run, cpus: 1, ..like }
+            }
+        };
+        self.reported.push(row);
+        self.ended_once.push(row.id);
+    }
+
+    /// Rows that ended go on, and end later; of a job that runs again, the row may have another id
+    /// before.
+    fn go_on(&mut self) {
+        let ids = std::mem::take(&mut self.ended_once);
+        for id in ids {
+            let place = self.reported.iter().position(|row| row.id == id).unwrap();
+            let row = &mut self.reported[place];
+            // Longer than its id is remembered.
+            if self.now - row.end > 20 * HOUR {
+                continue;
+            }
+            let runs_again = row.wait == Some(0);
+            match self.random.below(6) {
+                0 if runs_again => {
+                    self.next_id = self.next_id.wrapping_add(3);
+                    row.id = self.next_id;
+                    self.ended_once.push(row.id);
+                }
+                1 | 2 if self.now > row.end => {
+                    if row.wait.is_none() {
+                        row.start = row.end + self.random.seconds(1 + self.now.abs_diff(row.end));
+                        row.wait = Some(u64::try_from(row.start - row.submit).unwrap());
+                        self.most_again += 1;
+                    }
+                    self.most_again += u64::from(runs_again);
+                    let run = u64::try_from(self.now - row.start).unwrap();
+                    *row = FinishedJob { end: self.now, state: 3, cpus: 2, run, ..*row };
+                }
+                _ => self.ended_once.push(id),
+            }
+        }
+    }
+
     fn rows_since(&self, from: i64) -> Finished {
         let to = self.now + 300;
         let in_time = self.reported.iter().filter(|job| (from..=to).contains(&job.end));
@@ -256,6 +319,10 @@ impl FinishedModel {
             }
             self.jobs_end();
             self.resized_end();
+            if self.goes_on {
+                self.end_for_now();
+                self.go_on();
+            }
             if self.daemon.is_none() {
                 self.start();
             }
@@ -335,6 +402,43 @@ fn every_job_is_counted_once_wherever_the_daemon_is_killed_and_however_a_commit_
             "seed {seed}: all accounts together"
         );
         assert!(accounts.count() <= 3, "seed {seed}: two, and the others");
+    }
+}
+
+/// What a row was counted as was not known: it was never counted as what it became, and none of its
+/// later seconds were.
+#[test]
+fn every_second_of_rows_that_end_and_go_on_is_counted_once() {
+    for seed in 0..60 {
+        let mut world = FinishedModel::new(seed);
+        world.goes_on = true;
+        world.settle();
+        world.run(80);
+        world.now += 300;
+        world.settle();
+        world.now += 300;
+        world.settle();
+        // slurmdbd's rows at the end, as sacct adds them up.
+        let mut truth = [0; 5];
+        let mut jobs = 0;
+        for row in &world.reported {
+            let run = if row.wait.is_some() { row.run } else { 0 };
+            let seconds = [1, row.cpus, row.gpus, row.nodes, row.billing].map(|n| n * run);
+            truth.iter_mut().zip(seconds).for_each(|(sum, more)| *sum += more);
+            jobs += if row.state == RESIZING { 0 } else { row.tasks };
+        }
+        let seconds = |sums: &Tally| [sums.run, sums.cpu, sums.gpu, sums.node, sums.billing];
+        let total = world.daemon.as_ref().unwrap().counts().totals["total"];
+        assert_eq!(seconds(&total), truth, "seed {seed}: the totals");
+        let mut slots = Tally::default();
+        let rounds = world.sent.values().filter_map(|counts| counts.round.get("total"));
+        rounds.for_each(|figures| slots.add(&figures.sums));
+        assert_eq!(slots, total, "seed {seed}: the sum of all slots");
+        assert!(
+            (jobs..=jobs + world.most_again).contains(&total.jobs()),
+            "seed {seed}: {} jobs, of {jobs} rows",
+            total.jobs()
+        );
     }
 }
 

@@ -79,6 +79,93 @@ fn a_row_that_changes_is_counted_once_as_changed_and_never_again_as_a_job() {
     );
 }
 
+/// What a row that goes on adds: jobs by state, the number of changes, and seconds of run time and
+/// CPUs, of which the first version had some.
+#[test]
+fn a_row_that_goes_on_adds_its_later_seconds_and_is_a_job_again_only_if_it_ran_again() {
+    let at = |after: i64| START + after;
+    let ran = |state, start: i64, end: i64| FinishedJob {
+        state,
+        submit: at(start) - 5,
+        start: at(start),
+        run: u64::try_from(end - start).unwrap(),
+        cpus: 2,
+        ..job(1, at(end))
+    };
+    // slurmctld takes the moment of its resize for the submission of each later run.
+    let resized = |state, end: i64, cpus| FinishedJob {
+        submit: at(10),
+        wait: Some(0),
+        cpus,
+        ..ran(state, 10, end)
+    };
+    let held = FinishedJob { wait: None, run: 0, ..ran(4, 10, 40) };
+    let named = |row, id| FinishedJob { id, ..row };
+    // Rows in their order, jobs, changes, run and CPU seconds.
+    let cases: [(&str, Vec<FinishedJob>, u64, u64, u64, u64); 10] = [
+        ("a cold start ends it", vec![ran(4, 10, 40), ran(3, 10, 90)], 1, 1, 80, 160),
+        ("twice", vec![ran(4, 10, 40), ran(4, 10, 60), ran(3, 10, 90)], 1, 2, 80, 160),
+        ("a cold start ends it before it starts", vec![held, ran(3, 50, 90)], 2, 0, 40, 80),
+        ("its end moves", vec![ran(3, 10, 40), ran(3, 10, 42)], 1, 1, 32, 64),
+        ("the end of a job of 0 s moves", vec![ran(3, 10, 10), ran(3, 10, 12)], 1, 1, 2, 4),
+        // The seconds of a runaway job were counted.
+        ("its end is set back", vec![ran(3, 10, 40), ran(3, 10, 20), ran(3, 10, 50)], 1, 2, 40, 80),
+        ("requeued", vec![resized(1024, 40, 1), resized(3, 90, 2)], 2, 0, 80, 160),
+        ("fails again", vec![resized(7, 40, 2), resized(7, 90, 2)], 1, 1, 80, 160),
+        (
+            "requeued, from 24.11 on",
+            vec![resized(1024, 40, 1), named(resized(1024, 40, 1), 2), named(resized(3, 90, 2), 2)],
+            2,
+            0,
+            80,
+            160,
+        ),
+        (
+            "the same, and the row with the new id is not seen before",
+            vec![resized(8, 40, 1), named(resized(3, 90, 2), 2), named(resized(3, 93, 2), 2)],
+            2,
+            1,
+            83,
+            166,
+        ),
+    ];
+    for (case, rows, jobs, changed, run, cpu) in cases {
+        for restarts in [false, true] {
+            let (mut ledger, mut disk) = first();
+            for row in &rows {
+                for _ in 0..2 {
+                    round(&mut ledger, &mut disk, at(200), &[*row], &[]);
+                    if restarts {
+                        ledger = FinishedLedger::open("c", at(200), &disk).0;
+                    }
+                }
+            }
+            let counts = ledger.counts();
+            let total = counts.totals["total"];
+            assert_eq!(
+                (total.jobs(), counts.changed_total, total.run, total.cpu),
+                (jobs, changed, run, cpu),
+                "{case}; restarts: {restarts}"
+            );
+        }
+    }
+}
+
+/// Steps come by the row, those of its earlier runs too.
+#[test]
+fn of_a_row_that_goes_on_only_the_steps_that_began_since_are_requested() {
+    let (mut ledger, mut disk) = first();
+    let before = FinishedJob { state: 4, start: START + 10, run: 30, ..job(1, START + 40) };
+    round(&mut ledger, &mut disk, START + 60, &[before], &[]);
+    let now = FinishedJob { state: 3, run: 80, ..FinishedJob { end: START + 90, ..before } };
+    let started = vec![(1, (1, 3), now.start), (2, (2, 3), now.start)];
+    let finished = Finished { jobs: vec![now, job(2, now.end)], started, ..Finished::default() };
+    let round = FinishedRound::new(START + 100, HOUR, Levels::default());
+    let steps = round.steps_of(&finished, &ledger);
+    let since: Vec<_> = steps.iter().map(|job| (job.id, job.steps_since)).collect();
+    assert_eq!(since, [(1, Some(START + 40)), (2, None)]);
+}
+
 /// A database that was restored gives the numbers of the last rows again.
 #[test]
 fn a_number_that_a_restored_database_gives_again_is_another_job() {

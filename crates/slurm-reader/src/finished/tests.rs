@@ -14,6 +14,7 @@ fn text(text: &CStr) -> *mut std::ffi::c_char {
 fn row() -> slurmdb_job_rec_t {
     slurmdb_job_rec_t {
         db_index: 1 << 63,
+        jobid: 77,
         submit: 1000,
         eligible: 1010,
         start: 1040,
@@ -59,6 +60,8 @@ fn a_row_is_a_job() {
         id: 1 << 63,
         end: 1100,
         submit: 1000,
+        start: 1040,
+        job: 77,
         state: 3,
         tasks: 1,
         wait: Some(30),

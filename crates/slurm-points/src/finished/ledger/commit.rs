@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::HOUR;
 use super::super::round::FinishedRound;
 use super::super::seen::{self, SeenIds, end_of, hour_of};
-use super::{Counts, FinishedLedger, Incomplete, Next, RememberedSpan, VERSION};
+use super::{Counts, EndedRun, FinishedLedger, Incomplete, Next, RememberedSpan, VERSION};
 
 impl FinishedLedger {
     /// The commit of `round`, with `slot` as the timestamp of its batch.
@@ -70,6 +70,7 @@ impl FinishedLedger {
         } else {
             (slot, figures, round.reading)
         };
+        let ended_runs = old.ended_runs.iter().copied().chain(round.ended_runs).collect();
         let recent = unsettled.iter().cloned().chain([round.ids]).collect();
         let counts = Counts {
             version: VERSION,
@@ -88,6 +89,7 @@ impl FinishedLedger {
             changed_total,
             steps_unknown_total,
             used,
+            ended_runs: EndedRun::newest(ended_runs, floor_above),
             recent,
             sizes,
         };

@@ -1,0 +1,175 @@
+//! Rows that ended and go on: of a slurmctld that was started once without its state, and of a job
+//! that changed its size and is requeued. The seconds are sacct's at the end.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use sandbox::wait;
+
+use super::{MINUTE, Stage, ended, resume_nodes};
+
+/// Seconds of run time, CPUs and nodes, and how many rows are completed, in sacct.
+fn in_sacct(stage: &Stage) -> Result<([u64; 3], u64)> {
+    let text = stage
+        .accounting
+        .slurm
+        .call("sacct -aDXnP -S now-1day -o State,ElapsedRaw,CPUTimeRAW,AllocTRES")?;
+    let (mut seconds, mut completed) = ([0; 3], 0);
+    for line in text.lines() {
+        let words: Vec<&str> = line.split('|').collect();
+        let [state, run, cpu, tres] = words[..] else { anyhow::bail!("a line of sacct: {line}") };
+        let run: u64 = run.parse()?;
+        // The list of nodes of a row with a resized run may be another run's.
+        let nodes = tres.split(',').find_map(|part| part.strip_prefix("node=")).unwrap_or("0");
+        for (sum, more) in seconds.iter_mut().zip([run, cpu.parse()?, run * nodes.parse::<u64>()?])
+        {
+            *sum += more;
+        }
+        completed += u64::from(state == "COMPLETED");
+    }
+    Ok((seconds, completed))
+}
+
+const LEAVES: [&str; 3] = ["run_seconds", "cpu_seconds", "node_seconds"];
+
+impl Stage {
+    /// The totals that were sent, and the sums of all slots.
+    fn seconds(&self) -> Result<([u64; 3], [u64; 3])> {
+        let sent = self.sent()?;
+        let path = |leaf: &str| format!("total.work.gauge-{leaf}");
+        let total = |leaf: &str| sent.last(&format!("{}_total", path(leaf))).unwrap_or(0);
+        Ok((LEAVES.map(total), LEAVES.map(|leaf| sent.sum(&path(leaf)))))
+    }
+
+    fn state(&self, state: &str) -> Result<u64> {
+        let path = format!("total.state.{state}.gauge-jobs_total");
+        Ok(self.sent()?.last(&path).unwrap_or(0))
+    }
+
+    /// Waits until the seconds are sacct's. Returns how many rows sacct has completed.
+    fn compare_seconds(&self) -> Result<u64> {
+        ended(&self.accounting)?;
+        let (expected, completed) = in_sacct(self)?;
+        let limit = MINUTE * 4;
+        let _differ = wait::until("sacct's seconds in Carbon", limit, || {
+            self.seconds().is_ok_and(|(totals, _)| totals == expected)
+        });
+        self.two_more_rounds()?;
+        let found = self.seconds()?;
+        println!("{}", self.accounting.sql(super::truth::ROWS)?);
+        println!("{LEAVES:?}: sent {found:?}, sacct {expected:?}; {completed} completed");
+        ensure!(
+            found == (expected, expected),
+            "{LEAVES:?}: totals and slots are {found:?}, sacct has {expected:?}"
+        );
+        Ok(completed)
+    }
+
+    fn is_in_state(&self, job: u32, state: &str) -> bool {
+        let said = self.accounting.slurm.call(&format!("squeue -h -a -j {job} -t all -o %T"));
+        said.is_ok_and(|said| said.trim() == state)
+    }
+
+    fn restart_controller(&mut self) -> Result<()> {
+        self.accounting.slurm.slurmctld.stop()?;
+        self.accounting.slurm.slurmctld.start()
+    }
+}
+
+/// StateSaveLocation was not mounted: slurmctld ends all rows of its cluster, and with its state it
+/// goes on with them.
+#[test]
+fn rows_that_a_slurmctld_without_its_state_has_ended_count_until_they_end() -> Result<()> {
+    let mut stage = Stage::start()?;
+    let submit = |stage: &Stage, args: &[&str]| stage.accounting.slurm.submit(args);
+    let done = submit(&stage, &["--wrap", "sleep 2"])?;
+    let first = submit(&stage, &["--wrap", "sleep 30"])?;
+    let second = submit(&stage, &["-N2", "-n2", "--wrap", "sleep 35"])?;
+    let third = submit(&stage, &["-N2", "-n2", "--exclusive", "--wrap", "sleep 4"])?;
+    for job in [first, second] {
+        wait::until("a job that runs", MINUTE, || stage.is_in_state(job, "RUNNING"))?;
+    }
+    wait::until("a job that has ended", MINUTE, || stage.is_in_state(done, "COMPLETED"))?;
+    wait::until("a job that waits", MINUTE, || stage.is_in_state(third, "PENDING"))?;
+    stage.accounting.slurm.slurmctld.stop()?;
+    stage.accounting.slurm.slurmd.freeze()?;
+    stage.accounting.second_slurmd.freeze()?;
+    let conf = fs::read_to_string(stage.accounting.slurm.conf())?;
+    let state = conf.lines().find_map(|line| line.strip_prefix("StateSaveLocation="));
+    let state = state.context("StateSaveLocation")?.to_owned();
+    let empty = format!("{state}-not-mounted");
+    fs::create_dir(&empty)?;
+    let line = |folder: &str| format!("StateSaveLocation={folder}\n");
+    stage.accounting.slurm.replace(&["StateSaveLocation="], &line(&empty))?;
+    stage.accounting.slurm.slurmctld.start()?;
+    wait::until("the cancelled rows in Carbon", MINUTE, || {
+        stage.state("cancelled").is_ok_and(|jobs| jobs >= 3)
+    })?;
+    stage.accounting.slurm.slurmctld.stop()?;
+    stage.accounting.slurm.replace(&["StateSaveLocation="], &line(&state))?;
+    stage.accounting.slurm.slurmctld.start()?;
+    stage.accounting.slurm.slurmd.thaw()?;
+    stage.accounting.second_slurmd.thaw()?;
+    resume_nodes(&stage.accounting);
+    let completed = stage.compare_seconds()?;
+    let changed = stage.sent()?.last("reading.gauge-changed_total");
+    let cancelled = stage.state("cancelled")?;
+    println!(
+        "completed {} of {completed}, cancelled {cancelled}, changed {changed:?}",
+        stage.state("completed")?
+    );
+    ensure!(completed == 4, "sacct has {completed} completed jobs");
+    // Those that ran count as what they were first; the one that waited counts again.
+    ensure!(
+        (stage.state("completed")?, cancelled) == (2, 3) && changed >= Some(2),
+        "{} completed, {cancelled} cancelled, {changed:?} changed",
+        stage.state("completed")?
+    );
+    stage.daemon.stop()?;
+    Ok(())
+}
+
+/// slurmctld keeps the moment of the resize, which is slurmdbd's key, so all later runs have one
+/// row.
+#[test]
+fn every_run_of_a_job_that_was_resized_and_requeued_counts() -> Result<()> {
+    let mut stage = Stage::start()?;
+    let args = ["-N2", "-n2", "--no-kill", "--requeue", "--wrap", "sleep 10"];
+    let by_hand = stage.accounting.slurm.submit(&args)?;
+    wait::until("a job that runs", MINUTE, || stage.is_in_state(by_hand, "RUNNING"))?;
+    wait::pause(Duration::from_secs(3));
+    stage.accounting.slurm.call(&format!("scontrol update jobid={by_hand} numnodes=1"))?;
+    wait::pause(Duration::from_secs(4));
+    stage.accounting.slurm.call(&format!("scontrol requeue {by_hand}"))?;
+    wait::until("the requeued run in Carbon", MINUTE, || {
+        stage.state("requeued").is_ok_and(|jobs| jobs == 1)
+    })?;
+    // Without waiting for the two minutes after a requeue.
+    stage.accounting.slurm.call(&format!("scontrol update jobid={by_hand} starttime=now"))?;
+    wait::until("its next run", MINUTE * 3, || stage.is_in_state(by_hand, "RUNNING"))?;
+    wait::until("its end", MINUTE, || stage.is_in_state(by_hand, "COMPLETED"))?;
+
+    let by_nodes = stage.accounting.slurm.submit(&args)?;
+    wait::until("another job that runs", MINUTE, || stage.is_in_state(by_nodes, "RUNNING"))?;
+    let fail = |node: &str| {
+        wait::pause(Duration::from_secs(3));
+        let line = format!("scontrol update nodename={node} state=down reason=test");
+        stage.accounting.slurm.call(&line)
+    };
+    fail("c2")?;
+    fail("c1")?;
+    wait::until("the failed run in Carbon", MINUTE, || {
+        stage.state("node_fail").is_ok_and(|jobs| jobs == 1)
+    })?;
+    stage.restart_controller()?;
+    resume_nodes(&stage.accounting);
+    let _begins =
+        stage.accounting.slurm.call(&format!("scontrol update jobid={by_nodes} starttime=now"));
+    let completed = stage.compare_seconds()?;
+    let states = ["completed", "requeued", "node_fail"].map(|state| stage.state(state));
+    println!("completed, requeued, node_fail: {states:?}, sacct {completed} completed");
+    ensure!(stage.state("completed")? == completed && completed == 2, "{states:?}");
+    stage.daemon.stop()?;
+    Ok(())
+}
