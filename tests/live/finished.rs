@@ -134,10 +134,9 @@ impl Stage {
     fn settle(&self) -> Result<(Truth, Expected, Sent)> {
         let truth = ended(&self.accounting)?;
         let expected = Expected::from_versions(&self.accounting, &truth)?;
-        // One of which slurmdbd has only the end counts after ten minutes.
-        let is_partial = truth.rows.iter().any(|row| row.names[0].is_empty());
-        let limit = MINUTE * if is_partial { 12 } else { 2 };
-        let _missing = wait::until("the last job in Carbon", limit, || {
+        // One that may grow counts when it has looked the same for three minutes, at the latest
+        // after ten.
+        let _missing = wait::until("the last job in Carbon", MINUTE * 12, || {
             self.sent().is_ok_and(|sent| sent.compare(&expected).is_ok())
         });
         // Nothing more is counted afterwards.

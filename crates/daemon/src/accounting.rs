@@ -9,6 +9,7 @@ mod phase;
 mod plan;
 mod report;
 mod steps;
+mod watermark;
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -20,10 +21,11 @@ use slurm_points::replies::ReplyCounters;
 use slurm_snapshot::{Reply, ReplyKind, errno, one_more};
 use tracing::{debug, error, warn};
 
-use self::phase::{Due, Ending, Phase, RoundUnderWay};
+use self::phase::{Ending, Phase, RoundUnderWay};
 pub(crate) use self::plan::Plan;
 use self::report::Report;
 use self::steps::Measuring;
+use self::watermark::Watermark;
 use crate::source::{Outcome, Source, SourceError};
 
 /// The most jobs that are read at once, so that the reader stays below 12 MB.
@@ -43,20 +45,13 @@ pub(crate) struct Accounting {
     /// `None` until the queue's log has been read.
     ledger: Option<FinishedLedger>,
     phase: Phase,
-    /// From when the next round must read.
-    due: Due,
-    /// When everything since the floor was last read, Unix seconds.
-    caught_up: Option<i64>,
-    /// The last tick at which slurmctld had records that it could not send to slurmdbd, Unix
-    /// seconds; whether it has some now.
-    busy_at: i64,
-    is_busy: bool,
+    /// What another daemon may have counted is first marked as seen: what ended until then, Unix
+    /// seconds.
+    rebuild: Option<i64>,
+    watermark: Watermark,
     /// Seconds of end times that are read at once, and how many at most.
     piece: i64,
     longest_piece: i64,
-    /// When the last round began that read all it had to, Unix seconds: little that ended before is
-    /// still to come.
-    whole: Option<i64>,
     counters: ReplyCounters,
     report: Report,
 }
@@ -70,13 +65,10 @@ impl Accounting {
             plan,
             ledger: None,
             phase: Phase::Idle,
-            due: if rebuilds { Due::Rebuild(i64::MAX) } else { Due::CatchUp },
-            caught_up: None,
-            busy_at: i64::MIN,
-            is_busy: false,
+            rebuild: rebuilds.then_some(i64::MAX),
+            watermark: Watermark::default(),
             piece: FIRST_PIECE,
             longest_piece: HOUR,
-            whole: None,
             counters: ReplyCounters::default(),
             report: Report::default(),
         }
@@ -88,7 +80,7 @@ impl Accounting {
         if self.plan != plan || source.is_some() {
             // What was read for another plan is read again.
             self.give_up();
-            self.due = self.due.max(Due::CatchUp);
+            self.watermark.read_all();
         }
         if let (Phase::GivenUp, Some(_)) = (&self.phase, &source) {
             // The answer to the old reader's request never comes.
@@ -99,8 +91,7 @@ impl Accounting {
 
     /// Gives up the round under way; the next one reads the same.
     fn give_up(&mut self) {
-        if let Phase::Reading(work) = &self.phase {
-            self.due = self.due.max(work.due).max(Due::CatchUp);
+        if let Phase::Reading(_) = &self.phase {
             self.phase = Phase::GivenUp;
         }
     }
@@ -149,15 +140,10 @@ impl Accounting {
     }
 
     /// Takes what slurmctld's statistics say: how many records it could not send to slurmdbd, and
-    /// how many jobs it has started. Jobs come late once there are no such records left.
+    /// how many jobs it has started.
     pub(crate) fn note_statistics(&mut self, records: u64, started: u64, now: i64) {
         self.report.progress.note_started(started);
-        if records > 0 {
-            self.busy_at = now;
-        } else if self.is_busy {
-            self.due = self.due.max(Due::CatchUp);
-        }
-        self.is_busy = records > 0;
+        self.watermark.note_queue(records, now);
     }
 
     /// Begins a round if one is due at this tick. If `counts` is false, jobs are only marked as
@@ -170,39 +156,23 @@ impl Accounting {
         }
         let Phase::Idle = self.phase else { return one_more(&mut self.counters.skipped_round) };
         ledger.lower_floor(now);
-        // A clock that was ahead for a moment must not hold jobs back for as long.
-        self.busy_at = self.busy_at.min(now);
-        // Also where the clock was set back.
-        let is_fresh = |at: i64| (0..HOUR).contains(&now.saturating_sub(at));
-        let is_time = !self.caught_up.is_some_and(is_fresh);
-        if is_time
-            || ledger.has_gap(now, self.plan.window)
-            || ledger.has_incomplete_before(now.saturating_sub(self.plan.window))
-        {
-            self.due = self.due.max(Due::CatchUp);
-        }
-        let from = match self.due {
-            Due::Window => ledger.floor().max(now.saturating_sub(self.plan.window)),
-            Due::CatchUp | Due::Rebuild(_) => ledger.unread_from(now),
-        };
+        let from = self.watermark.next_from(now, self.plan.window, ledger.oldest_incomplete());
+        let from = from.filter(|_| self.rebuild.is_none());
         let mut round = FinishedRound::new(now, self.plan.window, self.plan.levels);
-        round.busy = self.busy_at;
         round.efficiency = self.plan.efficiency;
-        // What becomes due while it reads is the next one's.
-        let due = mem::replace(&mut self.due, Due::Window);
-        let work = Box::new(RoundUnderWay::new(round, from, due, counts));
+        round.is_full = from.is_none();
+        let unread = ledger.unread_from(now);
+        let from = from.map_or(unread, |from| from.max(unread));
+        let quiet = self.watermark.quiet;
+        let work = Box::new(RoundUnderWay::new(round, from, quiet, self.rebuild, counts));
         match self.ask(&work) {
             Ok(()) => {
                 self.report.in_time();
                 self.phase = Phase::Reading(work);
             }
-            Err(ending) => {
-                self.due = due;
-                if ending == Ending::Whole {
-                    // There is nothing to read before the floor.
-                    self.report.behind(from, now);
-                }
-            }
+            // There is nothing to read before the floor.
+            Err(Ending::Whole) => self.report.behind(from, now),
+            Err(_) => {}
         }
     }
 
@@ -210,7 +180,7 @@ impl Accounting {
     fn ask(&self, work: &RoundUnderWay) -> Result<(), Ending> {
         let since = work.next_piece(self.piece).ok_or(Ending::Whole)?;
         let ledger = self.ledger.as_ref().ok_or(Ending::Cut)?;
-        let known = known(work, since, ledger, self.whole);
+        let known = known(work, since, ledger, self.watermark.read_until);
         // A request that could not be made has read nothing.
         self.source.ask(self.plan.request(since, work.to, known)).then_some(()).ok_or(Ending::Cut)
     }
@@ -324,19 +294,16 @@ impl Accounting {
         now: i64,
         keep: impl FnOnce(Records) -> u64,
     ) -> Option<i64> {
-        let RoundUnderWay { mut round, due, is_published, to, .. } = work;
-        match ending {
-            Ending::Whole => {
-                // Not at each answer: an older piece may fail in every round.
-                self.report.whole(round.reading.elapsed);
-                self.whole = Some(round.moment);
-                self.caught_up = if due > Due::Window { Some(now) } else { self.caught_up };
-                if let Due::Rebuild(_) = due {
-                    // What ended after this host became active is still to be counted.
-                    self.due = self.due.max(Due::CatchUp);
-                }
+        let RoundUnderWay { mut round, quiet, is_published, to, .. } = work;
+        if ending == Ending::Whole {
+            // Not at each answer: an older piece may fail in every round.
+            self.report.whole(round.reading.elapsed);
+            if round.until.is_none() {
+                self.watermark.whole(&round, quiet);
+            } else if self.rebuild == round.until {
+                // What ended after this host became active is still to be counted.
+                self.rebuild = None;
             }
-            Ending::Cut | Ending::Unproved => self.due = self.due.max(due).max(Due::CatchUp),
         }
         let ledger = self.ledger.as_mut()?;
         // A round that counts says it among its figures.
@@ -392,7 +359,8 @@ impl Accounting {
     pub(crate) fn rebuild(&mut self, now: i64) {
         // The round under way was begun without this.
         self.give_up();
-        self.due = Due::Rebuild(now.saturating_add(self.plan.every));
+        self.watermark.read_all();
+        self.rebuild = Some(now.saturating_add(self.plan.every));
     }
 
     /// Another host's daemon publishes from now on: the round under way only marks jobs as seen.
@@ -425,17 +393,17 @@ fn is_too_wide(outcome: &Outcome) -> bool {
 /// Where slurmdbd should have a row, next to a piece that begins at `since`: what this round has
 /// read last, and what was counted before the piece, because a time without jobs may be longer than
 /// MaxQueryTimeRange on one side of it. With that, when little can have ended that is not counted:
-/// before `whole`.
+/// before `read_until`.
 fn known(
     work: &RoundUnderWay,
     since: i64,
     ledger: &FinishedLedger,
-    whole: Option<i64>,
+    read_until: Option<i64>,
 ) -> Vec<i64> {
     let latest = ledger.latest();
     let after = work.oldest.or(latest.filter(|latest| *latest >= since));
     let before = latest.filter(|latest| *latest < since);
-    let quiet = whole.map(|whole| whole.min(since.saturating_sub(1)));
+    let quiet = read_until.map(|until| until.min(since.saturating_sub(1)));
     [after, before, quiet, ledger.counted_before(since)].into_iter().flatten().collect()
 }
 

@@ -66,7 +66,7 @@ impl Play {
         let (truth, _, sent) = self.stage.settle()?;
         let slot = sent.first_after(slot).context("no round after the start")?;
         let (mut new, mut compared) = (truth.since(&before), 0);
-        // Tasks that never started count half a minute after they are first seen: in a later round.
+        // Tasks that never started count three minutes after they are first seen: in a later round.
         new.rows.retain(|row| row.tasks == 1);
         let mut expected = new.percentiles();
         for (path, value) in new.rows.iter().flat_map(|row| row.figures()) {
@@ -90,7 +90,7 @@ fn every_job_is_counted_once_while_slurmdbd_mariadb_and_the_daemon_end_or_hang()
     short(seed).with_context(|| format!("SOAK_SEED={seed}")).unwrap();
 }
 
-/// The tasks of a cancelled array are counted half a minute after slurmdbd knows them. So the
+/// The tasks of a cancelled array are counted three minutes after slurmdbd knows them. So the
 /// faults that only end the daemon come last, and much of this time passes meanwhile.
 fn short(seed: u64) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);

@@ -37,7 +37,7 @@ fn arrays_that_slurmctld_reports_after_a_restart_count_as_they_were_submitted() 
     let counted = |sent: &Sent| {
         expected.map(|(path, _)| sent.last(&format!("total.{path}_total")).unwrap_or(0))
     };
-    wait::until("all 40 tasks", MINUTE * 3, || {
+    wait::until("all 40 tasks", MINUTE * 6, || {
         stage.sent().is_ok_and(|sent| counted(&sent) == expected.map(|(_, jobs)| jobs))
     })
     .with_context(|| format!("{expected:?}: {:?}", stage.sent().map(|sent| counted(&sent))))
@@ -55,7 +55,7 @@ fn arrays_that_slurmctld_reports_after_a_restart_count_as_they_were_submitted() 
 fn three_days_ago(folder: &Folder) -> Result<()> {
     let began = now() - 3.0 * 24.0 * 3600.0;
     let counts = format!(
-        "{{\"version\":1,\"cluster\":\"sandbox\",\"first\":{began:.0},\"floor\":{began:.0}}}"
+        "{{\"version\":2,\"cluster\":\"sandbox\",\"first\":{began:.0},\"floor\":{began:.0}}}"
     );
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -19,18 +19,6 @@ pub(super) enum Phase {
     Committing(u64, Option<Box<Next>>),
 }
 
-/// From when a round must read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Due {
-    /// The last `window`.
-    Window,
-    /// Everything since the floor.
-    CatchUp,
-    /// Everything since the floor. What ended until then, Unix seconds, is another daemon's: it is
-    /// marked as seen, and not published.
-    Rebuild(i64),
-}
-
 /// A round that slurmdbd answers piece by piece, the newest first.
 #[derive(Debug)]
 pub(super) struct RoundUnderWay {
@@ -38,8 +26,8 @@ pub(super) struct RoundUnderWay {
     /// What is left to read: from here to there, Unix seconds. Both belong to it.
     pub(super) from: i64,
     pub(super) to: i64,
-    /// What is done when it has been read whole.
-    pub(super) due: Due,
+    /// When slurmctld's queue for slurmdbd had last been empty as it began, Unix seconds.
+    pub(super) quiet: Option<i64>,
     /// The oldest end of the rows that it has read: they prove pieces without a job.
     pub(super) oldest: Option<i64>,
     /// Whether this host publishes, or another.
@@ -59,14 +47,19 @@ pub(super) enum Ending {
 }
 
 impl RoundUnderWay {
-    pub(super) fn new(mut round: FinishedRound, from: i64, due: Due, is_published: bool) -> Self {
+    /// What ended until `rebuild`, Unix seconds, is another daemon's: it is marked as seen, and not
+    /// published.
+    pub(super) fn new(
+        mut round: FinishedRound,
+        from: i64,
+        quiet: Option<i64>,
+        rebuild: Option<i64>,
+        is_published: bool,
+    ) -> Self {
         let to = round.moment.saturating_add(AHEAD);
-        round.is_silent = !is_published;
-        if let Due::Rebuild(until) = due {
-            round.is_silent = true;
-            round.until = Some(until);
-        }
-        Self { round, from, to, due, oldest: None, is_published, measuring: None }
+        round.is_silent = !is_published || rebuild.is_some();
+        round.until = rebuild;
+        Self { round, from, to, quiet, oldest: None, is_published, measuring: None }
     }
 
     /// The beginning of the next piece; `None` if everything has been read. The first piece has

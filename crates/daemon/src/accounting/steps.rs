@@ -23,9 +23,8 @@ pub(super) struct Measuring {
     requested: Vec<StartedJob>,
     /// How many are requested at once.
     most: usize,
-    /// Jobs whose steps did not come, though those of others did; and those of answers without any.
+    /// Jobs whose steps did not come.
     lost: Vec<u64>,
-    lost_all: Vec<u64>,
 }
 
 impl Measuring {
@@ -40,8 +39,7 @@ impl Measuring {
         left.sort_unstable_by_key(|job| job.start);
         let requested = Vec::new();
         let lost = Vec::new();
-        let lost_all = Vec::new();
-        Self { finished, elapsed, left, requested, most: MOST_JOBS, lost, lost_all }
+        Self { finished, elapsed, left, requested, most: MOST_JOBS, lost }
     }
 
     /// The next request at `now`, Unix seconds; `None` if everything is known. Steps come only if
@@ -72,9 +70,8 @@ impl Measuring {
         self.finished.used.extend(used);
         let reported: BTreeSet<u64> = used.iter().map(|used| used.id).collect();
         let requested = std::mem::take(&mut self.requested);
-        let (found, missing): (Vec<u64>, Vec<u64>) =
-            requested.iter().map(|job| job.id).partition(|id| reported.contains(id));
-        if found.is_empty() { self.lost_all.extend(missing) } else { self.lost.extend(missing) }
+        let missing = requested.iter().map(|job| job.id).filter(|id| !reported.contains(id));
+        self.lost.extend(missing);
     }
 
     /// slurmdbd refused the request, because its time is too long for this user: asks again for
@@ -90,8 +87,7 @@ impl Measuring {
     }
 
     pub(super) fn done(self, round: &mut FinishedRound) -> (Finished, u64) {
-        round.lose_steps(self.lost, true);
-        round.lose_steps(self.lost_all, false);
+        round.lose_steps(self.lost);
         (self.finished, self.elapsed)
     }
 }
@@ -145,7 +141,7 @@ mod tests {
             ..Finished::default()
         };
         let of_eight = Used { id: 8, cpu: 1, is_open: false };
-        for (answer, at_once, waits) in [(&[of_eight][..], 1, 180), (&[][..], 0, 3600)] {
+        for (answer, at_once) in [(&[of_eight][..], 1), (&[][..], 0)] {
             let mut ledger = FinishedLedger::first("c", 0);
             let mut count = |after: i64| {
                 let mut round = FinishedRound::new(1000 + after, 3600, Levels::default());
@@ -164,8 +160,9 @@ mod tests {
                 )
             };
             assert_eq!(count(0), (at_once, 0));
-            assert_eq!(count(waits - 1), (at_once, 0));
-            assert_eq!(count(waits), (2, 2 - at_once), "after {waits} s");
+            assert_eq!(count(300), (at_once, 0));
+            assert_eq!(count(599), (at_once, 0));
+            assert_eq!(count(600), (2, 2 - at_once));
         }
     }
 

@@ -47,7 +47,16 @@ pub(super) fn piece(mut rows: Vec<FinishedJob>, from: i64, to: i64, unproved: bo
 pub(super) fn asked(daemon: &Accounting) -> Option<(i64, i64, Vec<i64>)> {
     let Phase::Reading(work) = &daemon.phase else { return None };
     let from = work.next_piece(daemon.piece).unwrap();
-    Some((from, work.to, known(work, from, daemon.ledger().unwrap(), daemon.whole)))
+    Some((from, work.to, known(work, from, daemon.ledger().unwrap(), daemon.watermark.read_until)))
+}
+
+/// Whether the last round has read all it had to, and so has one within the last hour everything.
+pub(super) fn has_read_all(daemon: &Accounting) -> bool {
+    let watermark = &daemon.watermark;
+    daemon.rebuild.is_none()
+        && watermark.read_all_at.is_some()
+        && watermark.quiet.is_some()
+        && watermark.read_until == watermark.quiet
 }
 
 pub(super) fn plan() -> Plan {
@@ -97,16 +106,46 @@ async fn a_clock_that_was_ahead_at_the_first_start_leaves_no_round_without_an_en
     assert_eq!(accounting.counters.skipped_round, 0);
 }
 
-/// Rows that may grow were held back for a day.
+/// From when the round that begins at `now` reads; `None` if it reads everything.
+async fn next_from(accounting: &mut Accounting, records: u64, now: i64) -> Option<i64> {
+    accounting.note_statistics(records, 0, now);
+    accounting.begin_round(now, now, true);
+    let Phase::Reading(work) = mem::take(&mut accounting.phase) else { panic!("no round") };
+    // There is no reader behind the request.
+    drop(accounting.source.outcome().await);
+    let read_from = (!work.round.is_full).then_some(work.from);
+    accounting.watermark.whole(&work.round, work.quiet);
+    read_from
+}
+
+/// Each fall of the queue to 0 read everything: a day.
 #[tokio::test]
-async fn a_backlog_under_a_clock_that_was_a_day_ahead_does_not_last_for_a_day() {
-    let mut accounting = accounting(&mut Disk::new(), NOW);
+async fn a_round_reads_from_the_last_tick_with_an_empty_queue_and_everything_once_an_hour() {
+    let mut accounting = accounting(&mut Disk::new(), NOW - 20 * HOUR);
     accounting.commit();
-    accounting.note_statistics(1, 0, NOW + 24 * HOUR);
-    accounting.note_statistics(0, 0, NOW + 1);
-    accounting.begin_round(NOW + 2, NOW + 2, true);
-    let Phase::Reading(work) = &accounting.phase else { panic!("{:?}", accounting.phase) };
-    assert_eq!(work.round.busy, NOW + 2);
+    // By seconds: records in the queue, and from when the round reads.
+    for (after, records, from) in [
+        (0, 0, None),
+        (60, 0, Some(0)),
+        (120, 7, Some(60)),
+        (180, 7, Some(60)),
+        (240, 0, Some(60)),
+        (300, 0, Some(240)),
+        // Not more than since the last reading of everything.
+        (3540, 7, Some(300)),
+        (3600, 7, None),
+        (5000, 7, Some(3600)),
+        // The host slept.
+        (5 * HOUR, 0, None),
+        (5 * HOUR + 60, 0, Some(5 * HOUR)),
+        // A clock that was a day ahead for a moment.
+        (29 * HOUR, 0, None),
+        (5 * HOUR + 120, 0, Some(5 * HOUR + 120)),
+    ] {
+        let expected = from.map(|from: i64| NOW + from - HOUR);
+        let from = next_from(&mut accounting, records, NOW + after).await;
+        assert_eq!(from, expected, "after {after} s");
+    }
 }
 
 /// A restart before slurmdbd had answered once began to count from the restart on.

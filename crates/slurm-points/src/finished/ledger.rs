@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use slurm_snapshot::FinishedJob;
+use slurm_snapshot::{FinishedJob, Used};
 
 pub use self::opening::Found;
 use super::HOUR;
@@ -146,20 +146,44 @@ impl EndedRun {
     }
 }
 
+/// A row that may still grow counts when it has looked the same for this long, s.
+const SAME: i64 = 180;
+
+/// It counts this long after it was first read, whatever it looks like, s.
+const AT_THE_LATEST: i64 = 600;
+
 /// A row that is not complete yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Incomplete {
+    /// When it was first read, Unix seconds.
+    first: i64,
     /// When it was first read as it is, Unix seconds.
-    pub(super) since: i64,
-    pub(super) end: i64,
-    pub(super) tasks: u64,
-    /// How long to wait for the rest of it, s.
-    pub(super) patience: i64,
+    since: i64,
+    end: i64,
+    /// What may still change.
+    look: (u64, Option<Used>),
 }
 
 impl Incomplete {
+    /// A row as it is read at `now`, Unix seconds, after it was `known`. Without its steps, of which
+    /// nothing is known then, it has not been seen as it is.
+    pub(super) fn look(
+        job: &FinishedJob,
+        has_partition: bool,
+        steps: Option<Used>,
+        known: Option<Self>,
+        now: i64,
+    ) -> Self {
+        let look = (seen::hash_row(job) << 1 | u64::from(has_partition), steps);
+        // A clock that was ahead for a moment must not hold the job back for as long.
+        let known = known.map(|known| Self { first: known.first.min(now), ..known });
+        let first = known.map_or(now, |known| known.first);
+        let same = known.filter(|known| known.look == look && steps.is_some());
+        Self { first, since: same.map_or(now, |known| known.since.min(now)), end: job.end, look }
+    }
+
     pub(super) const fn is_over(self, now: i64) -> bool {
-        now.saturating_sub(self.since) >= self.patience
+        now.saturating_sub(self.since) >= SAME || now.saturating_sub(self.first) >= AT_THE_LATEST
     }
 }
 
@@ -269,21 +293,13 @@ impl FinishedLedger {
         self.counts.moment
     }
 
-    /// Whether the last `window` may not reach back to the last round, because rounds failed, the
-    /// host slept, its clock was set, or the daemon did not run.
-    pub fn has_gap(&self, now: i64, window: i64) -> bool {
-        self.counts
-            .moment
-            .is_none_or(|moment| !(0..=window / 2).contains(&now.saturating_sub(moment)))
-    }
-
     pub(super) fn incomplete(&self, id: u64) -> Option<Incomplete> {
         self.incomplete.get(&id).copied()
     }
 
-    /// Whether a row is not complete that ended before the last `window`.
-    pub fn has_incomplete_before(&self, from: i64) -> bool {
-        self.incomplete.values().any(|incomplete| incomplete.end < from)
+    /// The oldest end of a row that is not complete, Unix seconds.
+    pub fn oldest_incomplete(&self) -> Option<i64> {
+        self.incomplete.values().map(|incomplete| incomplete.end).min()
     }
 
     /// Lowers a floor that comes from a clock that was ahead, but only while nothing was counted:

@@ -13,25 +13,6 @@ use super::tally::{Figures, Spread, Tally};
 /// some seconds later.
 const GRACE: i64 = 60;
 
-/// A row without the record of its job's start counts after this time as it is. slurmdbd may
-/// receive that record after the one of the job's end; until then the row has no partition, and an
-/// array is one task. The time begins when slurmctld has sent all records.
-const INCOMPLETE: i64 = 600;
-
-/// How long the number of an array's tasks that never started must stay the same. slurmctld sends
-/// the ends of jobs through its queue, and other changes of 1,000 jobs every 5 s past that queue:
-/// slurmdbd may learn later that some of the tasks did start.
-const SETTLING: i64 = 30;
-
-/// A job counts after this time even if the CPU time of some steps is not known. Steps of a
-/// cancelled job end up to KillWait and UnkillableStepTimeout after the job. Without
-/// JobAcctGatherType it is never known.
-const OPEN_STEPS: i64 = 180;
-
-/// A job counts after this time even if slurmdbd returned no step of any job: its table of steps
-/// may be broken, and be mended.
-const LOST_STEPS: i64 = 3600;
-
 /// A job that started, whose steps slurmdbd is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartedJob {
@@ -54,6 +35,16 @@ pub struct StartedJob {
 /// has used nothing yet, and becomes the job.
 fn is_begun_part(job: &FinishedJob) -> bool {
     job.state == RESIZING && job.end <= job.submit
+}
+
+/// Whether slurmdbd may not know all of a row yet, besides one without a partition: slurmdbd may
+/// receive the record of a job's start after that of its end, and until then an array is one task.
+/// slurmctld sends the ends of jobs through its queue, and other changes of 1,000 jobs every 5 s past
+/// that queue: slurmdbd may learn later that some tasks of an array did start. Steps of a cancelled
+/// job end up to KillWait and UnkillableStepTimeout after the job, and without JobAcctGatherType
+/// never; a table of steps may be broken, and be mended.
+fn may_grow(job: &FinishedJob, steps: Option<Used>) -> bool {
+    job.tasks > 1 || steps.is_none_or(|steps| steps.is_open)
 }
 
 /// How many accounts, QOS and users have levels of their own: the first that have a job that
@@ -111,13 +102,13 @@ pub struct FinishedRound {
     pub moment: i64,
     /// The last `window` of that.
     pub window_from: i64,
-    /// When slurmctld last had records that slurmdbd did not have, Unix seconds.
-    pub busy: i64,
     pub(crate) levels: Levels,
     /// How it was read.
     pub reading: RoundReading,
-    /// Whether everything since the floor has been read.
+    /// Whether it has read what it had to.
     pub is_complete: bool,
+    /// Whether that is everything since the floor.
+    pub is_full: bool,
     /// Its jobs are added to the totals, but published by another host's daemon.
     pub is_silent: bool,
     /// Whether what their steps have used is counted.
@@ -135,8 +126,8 @@ pub struct FinishedRound {
     known: BTreeSet<u64>,
     /// Rows that are not complete yet.
     pub(super) incomplete: BTreeMap<u64, Incomplete>,
-    /// Jobs whose steps slurmdbd has not returned, and how long to wait for them, s.
-    lost_steps: BTreeMap<u64, i64>,
+    /// Jobs whose steps slurmdbd has not returned.
+    lost_steps: BTreeSet<u64>,
     /// The newest end of a row that was counted, or that has changed since.
     pub(super) latest: Option<i64>,
 }
@@ -185,11 +176,9 @@ impl FinishedRound {
         finished.started.iter().filter_map(to_measure).collect()
     }
 
-    /// Notes that slurmdbd's answer lacks the steps of these jobs. They count without them, but
-    /// later than usual, and latest if the answer had no other job's steps either.
-    pub fn lose_steps(&mut self, jobs: impl IntoIterator<Item = u64>, has_others: bool) {
-        let patience = if has_others { OPEN_STEPS } else { LOST_STEPS };
-        self.lost_steps.extend(jobs.into_iter().map(|id| (id, patience)));
+    /// Notes that slurmdbd's answer lacks the steps of these jobs.
+    pub fn lose_steps(&mut self, jobs: impl IntoIterator<Item = u64>) {
+        self.lost_steps.extend(jobs);
     }
 
     /// Adds the jobs that neither the ledger nor this round has counted.
@@ -225,29 +214,11 @@ impl FinishedRound {
                 }
             };
             let used = used.get(&job.id).copied().unwrap_or_default();
-            let patience = match finished.name(job.partition) {
-                "" => INCOMPLETE,
-                _ if job.tasks > 1 => SETTLING,
-                _ if used.is_open => OPEN_STEPS,
-                // Once other jobs' steps came without this one's, the table of steps is not to
-                // blame.
-                _ if ledger
-                    .incomplete(job.id)
-                    .is_some_and(|known| known.patience == OPEN_STEPS) =>
-                {
-                    self.lost_steps.get(&job.id).map_or(0, |_| OPEN_STEPS)
-                }
-                _ => self.lost_steps.get(&job.id).copied().unwrap_or(0),
-            };
-            if patience > 0 {
-                let known = ledger.incomplete(job.id).filter(|known| known.tasks == job.tasks);
-                // A clock that was ahead for a moment must not hold the job back for as long.
-                let known = known.filter(|known| known.since <= self.moment);
-                // A busy cluster always has records that slurmctld has not told yet, and steps have
-                // their time from the first look on.
-                let busy = if [OPEN_STEPS, LOST_STEPS].contains(&patience) { 0 } else { self.busy };
-                let since = known.map_or(self.moment, |known| known.since).max(busy);
-                let incomplete = Incomplete { since, end: job.end, tasks: job.tasks, patience };
+            let steps = (!self.lost_steps.contains(&job.id)).then_some(used);
+            let has_partition = !finished.name(job.partition).is_empty();
+            if !has_partition || may_grow(job, steps) {
+                let known = ledger.incomplete(job.id);
+                let incomplete = Incomplete::look(job, has_partition, steps, known, self.moment);
                 self.incomplete.insert(job.id, incomplete);
                 if !incomplete.is_over(self.moment) {
                     continue;
@@ -255,7 +226,7 @@ impl FinishedRound {
             }
             let after = counted.map_or(Counted::from_job(job), |counted| counted.after(job));
             if self.remember(job, after, ledger) {
-                if self.lost_steps.contains_key(&job.id) {
+                if self.lost_steps.contains(&job.id) {
                     one_more(&mut self.reading.steps_unknown);
                 }
                 if counted.is_some_and(|counted| !counted.is_run_again(job)) {

@@ -158,7 +158,7 @@ impl Mark {
 }
 
 /// 16 bits of the job, and 16 of what would change its figures.
-fn hash_row(job: &FinishedJob) -> u64 {
+pub(super) fn hash_row(job: &FinishedJob) -> u64 {
     let wait = job.wait.map_or(0, |wait| wait.saturating_add(1));
     let state = u64::from(job.state);
     let end = job.end.cast_unsigned();
@@ -230,8 +230,11 @@ impl SeenIds {
             let at = ids.binary_search_by_key(&job.id, |(id, _)| *id).ok()?;
             ids.get(at).map(|(_, seen)| *seen).filter(|seen| seen.is_of_same_job(job))
         };
-        let own = self.hours.get(&hour_of(job.end)).and_then(|ids| found(ids));
-        if own.is_some_and(|mark| mark.is_of_same_row(job)) {
+        let hour = hour_of(job.end);
+        let own = self.hours.get(&hour).and_then(|ids| found(ids));
+        // Two rows may have one hash, but none that goes on is taken for the one before.
+        let is_same = |mark: Mark| mark.is_of_same_row(job) && job.end <= mark.counted(hour).end;
+        if own.is_some_and(is_same) {
             return Seen::Same;
         }
         // The newest says until when it was counted. Most ids that are found are in the newest

@@ -102,34 +102,32 @@ fn a_row_that_goes_on_adds_its_later_seconds_and_is_a_job_again_only_if_it_ran_a
     let held = FinishedJob { wait: None, run: 0, ..ran(4, 10, 40) };
     let named = |row, id| FinishedJob { id, ..row };
     // Rows in their order, jobs, changes, run and CPU seconds.
-    let cases: [(&str, Vec<FinishedJob>, u64, u64, u64, u64); 10] = [
-        ("a cold start ends it", vec![ran(4, 10, 40), ran(3, 10, 90)], 1, 1, 80, 160),
-        ("twice", vec![ran(4, 10, 40), ran(4, 10, 60), ran(3, 10, 90)], 1, 2, 80, 160),
-        ("a cold start ends it before it starts", vec![held, ran(3, 50, 90)], 2, 0, 40, 80),
-        ("its end moves", vec![ran(3, 10, 40), ran(3, 10, 42)], 1, 1, 32, 64),
-        ("the end of a job of 0 s moves", vec![ran(3, 10, 10), ran(3, 10, 12)], 1, 1, 2, 4),
+    let cases: [(&str, Vec<FinishedJob>, [u64; 4]); 10] = [
+        ("a cold start ends it", vec![ran(4, 10, 40), ran(3, 10, 90)], [1, 1, 80, 160]),
+        ("twice", vec![ran(4, 10, 40), ran(4, 10, 60), ran(3, 10, 90)], [1, 2, 80, 160]),
+        ("a cold start ends it before it starts", vec![held, ran(3, 50, 90)], [2, 0, 40, 80]),
+        ("its end moves", vec![ran(3, 10, 40), ran(3, 10, 42)], [1, 1, 32, 64]),
+        ("the end of a job of 0 s moves", vec![ran(3, 10, 10), ran(3, 10, 12)], [1, 1, 2, 4]),
         // The seconds of a runaway job were counted.
-        ("its end is set back", vec![ran(3, 10, 40), ran(3, 10, 20), ran(3, 10, 50)], 1, 2, 40, 80),
-        ("requeued", vec![resized(1024, 40, 1), resized(3, 90, 2)], 2, 0, 80, 160),
-        ("fails again", vec![resized(7, 40, 2), resized(7, 90, 2)], 1, 1, 80, 160),
+        (
+            "its end is set back",
+            vec![ran(3, 10, 40), ran(3, 10, 20), ran(3, 10, 50)],
+            [1, 2, 40, 80],
+        ),
+        ("requeued", vec![resized(1024, 40, 1), resized(3, 90, 2)], [2, 0, 80, 160]),
+        ("fails again", vec![resized(7, 40, 2), resized(7, 90, 2)], [1, 1, 80, 160]),
         (
             "requeued, from 24.11 on",
             vec![resized(1024, 40, 1), named(resized(1024, 40, 1), 2), named(resized(3, 90, 2), 2)],
-            2,
-            0,
-            80,
-            160,
+            [2, 0, 80, 160],
         ),
         (
             "the same, and the row with the new id is not seen before",
             vec![resized(8, 40, 1), named(resized(3, 90, 2), 2), named(resized(3, 93, 2), 2)],
-            2,
-            1,
-            83,
-            166,
+            [2, 1, 83, 166],
         ),
     ];
-    for (case, rows, jobs, changed, run, cpu) in cases {
+    for (case, rows, expected) in cases {
         for restarts in [false, true] {
             let (mut ledger, mut disk) = first();
             for row in &rows {
@@ -143,8 +141,8 @@ fn a_row_that_goes_on_adds_its_later_seconds_and_is_a_job_again_only_if_it_ran_a
             let counts = ledger.counts();
             let total = counts.totals["total"];
             assert_eq!(
-                (total.jobs(), counts.changed_total, total.run, total.cpu),
-                (jobs, changed, run, cpu),
+                [total.jobs(), counts.changed_total, total.run, total.cpu],
+                expected,
                 "{case}; restarts: {restarts}"
             );
         }
@@ -210,8 +208,8 @@ fn a_job_counts_with_what_its_steps_have_used_and_waits_for_those_that_are_open(
     assert_eq!(at(10, &[used(1, 1500, false), used(2, 20, true), used(3, 300, true)]), (1, 1500));
     assert_eq!(at(70, &[used(2, 7000, false), used(3, 300, true)]), (2, 8500));
     assert_eq!(at(189, &[used(3, 300, true)]), (2, 8500));
-    assert_eq!(at(190, &[used(3, 400, true)]), (3, 8900), "with what is known");
-    assert_eq!(at(250, &[]), (3, 8900));
+    assert_eq!(at(190, &[used(3, 300, true)]), (3, 8800), "with what is known");
+    assert_eq!(at(250, &[]), (3, 8800));
 }
 
 #[test]
@@ -428,5 +426,5 @@ fn a_clock_that_was_ahead_holds_no_row_back() {
         ledger.counts().totals["total"].jobs()
     };
     assert_eq!(counted(START + DAY), 1);
-    assert_eq!([60, 120].map(|later| counted(START + later)), [1, 51]);
+    assert_eq!([60, 239, 240].map(|later| counted(START + later)), [1, 1, 51]);
 }

@@ -9,7 +9,6 @@ use slurm_points::finished::{Counts, HOUR};
 use slurm_snapshot::{Finished, FinishedJob};
 
 use super::{Disk, accounting, asked, job, piece, whole};
-use crate::accounting::phase::Due;
 use crate::accounting::plan::AHEAD;
 use crate::accounting::{Accounting, Records};
 
@@ -130,6 +129,7 @@ impl World {
         if daemon.ticket().is_some() {
             self.publish(&mut daemon);
         }
+        daemon.note_statistics(u64::try_from(self.untold.len()).unwrap(), 0, self.now);
         daemon.begin_round(self.now, self.now, true);
         let mut records: Option<Records> = None;
         let mut is_newest = true;
@@ -194,15 +194,14 @@ impl World {
         self.rows.append(&mut self.untold);
         self.end_a_job(true);
         for _ in 0..20 {
-            self.now += 30;
-            if let Some(daemon) = &mut self.daemon {
-                daemon.note_statistics(1, 0, self.now);
-                daemon.note_statistics(0, 0, self.now);
-            }
+            // What came more than an hour late is counted within one.
+            self.now += 200;
             self.round(false).await;
         }
         assert!(
-            self.daemon.as_ref().is_some_and(|daemon| daemon.due == Due::Window),
+            self.daemon
+                .as_ref()
+                .is_some_and(|daemon| daemon.watermark.read_until == Some(self.now)),
             "it is stuck"
         );
         self.settled = self.now - AHEAD;

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use slurm_points::finished::HOUR;
 use slurm_snapshot::Finished;
 
-use super::{Disk, accounting, asked, job, piece, whole};
+use super::{Disk, accounting, asked, has_read_all, job, piece, whole};
 use crate::accounting::Accounting;
-use crate::accounting::phase::Due;
 use crate::accounting::plan::AHEAD;
 use crate::accounting::report::SlurmdbdReport;
 
@@ -71,6 +70,7 @@ async fn round(
     mut each: impl FnMut(&Accounting),
 ) -> (Vec<i64>, bool) {
     let mut unproved = Vec::new();
+    daemon.note_statistics(0, 0, now);
     daemon.begin_round(now, now, counts);
     while let Some((from, to, known)) = asked(daemon) {
         let finished = dbd.answer(from, to, &known);
@@ -93,7 +93,7 @@ async fn after_a_job(disk: &mut Disk) -> (Accounting, Dbd) {
     daemon.commit();
     let mut dbd = Dbd::with_ends(&[START]);
     let (unproved, published) = round(&mut daemon, disk, &mut dbd, START + 10, true, |_| {}).await;
-    assert_eq!((unproved, published, daemon.due), (vec![], true, Due::Window));
+    assert_eq!((unproved, published, has_read_all(&daemon)), (vec![], true, true));
     (daemon, dbd)
 }
 
@@ -166,8 +166,8 @@ async fn a_new_active_host_says_that_it_could_not_see_what_another_has_counted_a
         let published = round(&mut daemon, &mut disk, &mut dbd, now, true, |_| {}).await;
         assert_eq!(published, (vec![now], false), "its figures are another's; older: {older}");
         assert_eq!(
-            daemon.due,
-            Due::Rebuild(now + 1),
+            daemon.rebuild,
+            Some(now + 1),
             "what another host may have counted ends with a round"
         );
         let standby = round(&mut daemon, &mut disk, &mut dbd, now + 1, false, |_| {}).await;
@@ -176,10 +176,11 @@ async fn a_new_active_host_says_that_it_could_not_see_what_another_has_counted_a
         // Ended when this host was active: while slurmdbd was away such jobs were in no round.
         dbd.ends.push(now + 2);
         let seen = round(&mut daemon, &mut disk, &mut dbd, now + 2, true, |_| {}).await;
-        assert_eq!((seen, daemon.due, jobs(&daemon)), ((vec![], false), Due::CatchUp, 2));
+        assert_eq!((seen, daemon.rebuild, jobs(&daemon)), ((vec![], false), None, 2));
+        assert!(!has_read_all(&daemon), "what ended since is still to be read");
         dbd.ends.push(now + 3);
         let next = round(&mut daemon, &mut disk, &mut dbd, now + 3, true, |_| {}).await;
-        assert_eq!((next, daemon.due, jobs(&daemon)), ((vec![], true), Due::Window, 4));
+        assert_eq!((next, has_read_all(&daemon), jobs(&daemon)), ((vec![], true), true, 4));
         assert!(daemon.ledger().unwrap().counts().slot > now, "no slot twice");
     }
 }
@@ -194,12 +195,12 @@ async fn a_time_without_jobs_is_proved_from_both_sides() {
     let now = START + 40 * HOUR;
     dbd.ends.push(now - 5);
     round(&mut daemon, &mut disk, &mut dbd, now, true, |_| {}).await;
-    assert_eq!((daemon.due, jobs(&daemon)), (Due::Window, 2), "{:?}", daemon.report);
+    assert!(has_read_all(&daemon) && jobs(&daemon) == 2, "{:?}", daemon.report);
     // Also by a daemon that knows only what is on disk.
     let mut again = accounting(&mut disk, now + 1);
     assert!(again.commit(), "its batch may be missing");
     round(&mut again, &mut disk, &mut dbd, now + 1, true, |_| {}).await;
-    assert_eq!((again.due, jobs(&again)), (Due::Window, 2), "{:?}", again.report);
+    assert!(has_read_all(&again) && jobs(&again) == 2, "{:?}", again.report);
 }
 
 /// The rule for every hour of a long time without jobs would ask slurmdbd thousands of times.
@@ -209,14 +210,16 @@ async fn a_long_time_without_jobs_costs_a_statement_an_hour_once_and_few_afterwa
     let (mut daemon, mut dbd) = after_a_job(&mut disk).await;
     let now = START + 9 * 24 * HOUR;
     dbd.asked = 0;
-    daemon.whole = None;
+    daemon.watermark.read_until = None;
     round(&mut daemon, &mut disk, &mut dbd, now, true, |_| {}).await;
-    assert_eq!(daemon.due, Due::Window);
+    assert!(has_read_all(&daemon));
     assert!((9 * 24..10 * 24).contains(&dbd.asked), "{} statements", dbd.asked);
-    for due in [Due::Window, Due::CatchUp] {
+    for reads_all in [false, true] {
         dbd.asked = 0;
-        daemon.due = due;
+        if reads_all {
+            daemon.watermark.read_all();
+        }
         round(&mut daemon, &mut disk, &mut dbd, now + AHEAD, true, |_| {}).await;
-        assert!(daemon.due == Due::Window && dbd.asked < 10, "{} statements", dbd.asked);
+        assert!(has_read_all(&daemon) && dbd.asked < 10, "{} statements", dbd.asked);
     }
 }

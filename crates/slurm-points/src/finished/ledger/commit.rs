@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::HOUR;
 use super::super::round::FinishedRound;
 use super::super::seen::{self, SeenIds, end_of, hour_of};
-use super::{Counts, EndedRun, FinishedLedger, Incomplete, Next, RememberedSpan, VERSION};
+use super::{Counts, EndedRun, FinishedLedger, Next, RememberedSpan, VERSION};
 
 impl FinishedLedger {
     /// The commit of `round`, with `slot` as the timestamp of its batch.
@@ -40,14 +40,11 @@ impl FinishedLedger {
         let is_over =
             |hour: &&i64| end_of(**hour) <= old.floor && !live.contains(&seen::name(**hour));
         let emptied = self.written.iter().filter(is_over).copied().collect();
-        let waiting = self
-            .incomplete
-            .iter()
-            .map(|(id, job)| (*id, *job))
-            .chain(std::mem::take(&mut round.incomplete));
-        let waiting =
-            waiting.filter(|(id, job)| !job.is_over(round.moment) && !round.has_counted(*id));
-        let incomplete: BTreeMap<u64, Incomplete> = waiting.collect();
+        // One that a full reading has not found is gone.
+        let has_all = round.is_complete && round.is_full;
+        let mut incomplete = if has_all { BTreeMap::new() } else { self.incomplete.clone() };
+        incomplete.append(&mut round.incomplete);
+        incomplete.retain(|id, _| !round.has_counted(*id));
         let latest = old.latest.max(round.latest);
         let mut floor = old.floor;
         if let (true, Some(latest)) = (round.is_complete, latest) {
