@@ -161,9 +161,6 @@ fn a_dead_path_with_full_buffers_costs_less_than_two_minutes() {
 /// A daemon and a Carbon on two hosts, between which ticks have gone.
 fn routed(size: Size, keys: &str) -> Result<Option<(Route, Stage)>> {
     let Some((route, mut stage)) = Route::stage(keys)? else { return Ok(None) };
-    if size == Size::Large {
-        stage.plan.interval = "5s";
-    }
     size.set(&mut stage)?;
     Ok(Some((route, stage.run()?)))
 }
