@@ -53,7 +53,7 @@ export RUSTFLAGS="$remap=$top=. $remap=$target=target $remap=${CARGO_HOME:-$HOME
 build() { cargo build --quiet --release --locked --target "$triple" --target-dir "$dist/build" "$@"; }
 out=$dist/build/$triple/release
 
-rm -rf "$dist"/slurm-graphite* "$dist"/SHA256SUMS
+rm -rf "$dist"/slurm-graphite* "$dist"/SHA256SUMS*
 mkdir -p "$tree/bin" "$tree/sbom"
 say "the daemon and the reader of slurmrestd"
 build -p slurm-graphite -p rest-reader -p manual-pages
