@@ -91,7 +91,8 @@ soak: packages ## random faults for half an hour; SOAK_FAULTS=, _SEED=, _LONGEST
 	cargo build --locked --workspace
 	@cargo run --quiet --locked -p tools --bin soak
 
-loss-long: packages ## the losses that take minutes: a Carbon that hangs for 15 of them
+loss-long: packages ## the losses that take minutes: a Carbon that hangs for 15 of them; each crash of the queue
+	cargo test --release --locked -p carbon --lib -- enumeration:: --ignored --nocapture
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- loss:: --ignored
 

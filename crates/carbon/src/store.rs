@@ -1,26 +1,61 @@
-//! The queue's file: batches that outlive this process, in a log of segments with a separate
-//! thread.
+//! The queue's files: batches that outlive this process, in a log of segments with a thread of its
+//! own. Whoever changes it reads this page first.
 //!
-//! The thread executes commands in sequence and reports the results. Other threads wait for it only
-//! when they must. If the disk is full or gone, the batches stay in memory. store/record.rs has the
-//! format of the log. Its promises are:
+//! # Constraints
 //!
-//! 1. Only the newest segment is written. A commit costs one write and one sync of the data; a new
-//!    segment's name is synced before its first record counts.
-//! 2. After an error nothing more is written to that segment; what it lacks is written to a new
-//!    one, from memory. Only where a write was refused, its torn end is cut off, and the segment is
-//!    written on.
-//! 3. Each record is independent: damage costs only the damaged record, and is counted by the
-//!    numbers and totals of the others.
-//! 4. Segments are removed whole, from the front: when nothing in them is due, or at `max_bytes`
-//!    even if something is.
-//! 5. Before a segment is removed, its newest states and its list of evicted batches are copied to
-//!    the newest segment. If the disk is full, segments that have neither are removed before
-//!    anything is written.
-//! 6. Before each commit the folder and the newest segment are looked at: if they were removed,
-//!    moved away or hidden by a mount, the next commit goes to a new log.
-//! 7. Not promised: damage to the very last record, and files that are removed or cut while no
-//!    daemon runs, look like a power cut if no later record shows otherwise.
+//! The daemon may be killed between any two system calls and inside a write. A power cut leaves what
+//! was synced, and of the rest any part. Bytes may rot. The disk may be full, also of the queue
+//! itself, it may refuse to write, to sync or to remove, and it may not answer. The folder may be
+//! removed, moved away or hidden by a mount. What docs/losses.md promises holds through all of it;
+//! tests/enumeration.rs tries each crash after each short history.
+//!
+//! # Layout
+//!
+//! ```text
+//! queue-…07.log        queue-…12.log        queue-…15.log
+//! begin                begin                begin
+//!  7 batch             12 batch             15 written
+//!  8 batch, 9 done     13 evicted           16 batch
+//! 10 batch, 11 state   14 batch             17 done   ◀── the next commit
+//! └ leaves first       └ only read          └ the newest: only this one is written
+//! ```
+//!
+//! A segment has the number of its first record as its name. Each record has a number, one higher
+//! than the last, and the totals of its segment before it: what is missing between two records is
+//! known, and damage costs only the damaged record. record.rs has the format. `queue.lock` belongs
+//! to one process, and `queue.reserve` is room for a full disk.
+//!
+//! # Writing (log.rs)
+//!
+//! A commit is one write to the newest segment and one sync; if it has nothing to record, it is
+//! neither. A segment is made with its first record, and its name is synced before that counts. A
+//! new one is begun when the newest is full, after each start, and after each error but one: if the
+//! disk is full, the torn end is cut off, and the segment is written on. What a commit could not
+//! write is written with the next one, from memory (keeper.rs).
+//!
+//! # Reading
+//!
+//! The frames of a batch are read when it is sent, and compared with their checksums. Before each
+//! commit the keeper looks whether the newest segment and the lock are where they were opened; if
+//! not, a new log is opened, and gets what is in memory.
+//!
+//! # Leaving (log.rs, room.rs)
+//!
+//! Segments are removed whole, from the front: when nothing in them is due, or at `max_bytes` even if
+//! something is. The newest states and the list of evicted batches are copied before. On a full disk
+//! segments that have neither are removed before anything is written.
+//!
+//! # Starting (restore.rs)
+//!
+//! A start reads all segments, and then takes from the disk what it does not find there: a torn
+//! record at the end of the newest segment, segments at the end that have no record, and those whose
+//! commits have failed. Only what is behind the last whole record is cut off, only if it could be
+//! read, and only if every segment is of this version. If the disk refuses this, the log is not
+//! opened; the queue is in memory, and tries again. So no later start can find what an earlier one
+//! did not.
+//!
+//! Not promised: damage to the very last record, and files that are removed or cut while no daemon
+//! runs, look like a power cut if no later record shows otherwise.
 
 #[expect(clippy::disallowed_methods, reason = "only the queue's thread calls it")]
 mod disk;

@@ -107,30 +107,22 @@ async fn until(queue: &Queue, what: impl Fn(&QueueState) -> bool) {
     }
 }
 
-/// A lock that is a FIFO: the thread hangs in open(2), as it would on a disk that does not answer.
+/// A segment that is a FIFO: the thread hangs in open(2), as it would on a disk that does not
+/// answer.
 struct HungDisk {
     fifo: PathBuf,
 }
 
 impl HungDisk {
     fn new(dir: &Path) -> Self {
-        let fifo = dir.join("queue.lock");
-        // The lock of an earlier run.
-        let _ = fs::remove_file(&fifo);
+        let fifo = dir.join("queue-00000000000000000999.log");
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         Self { fifo }
     }
 
     fn answers_again(self) {
-        // Its name is free before the thread goes on, or the folder would look like one that was
-        // replaced.
-        let other_name = self.fifo.with_extension("hung");
-        fs::rename(&self.fifo, &other_name).unwrap();
-        // Opened for both, a FIFO waits for nobody: the thread may not have come to it yet, and
-        // then finds no FIFO. Or it is about to open it, so this end stays open.
-        let both = File::options().read(true).write(true).open(&other_name).unwrap();
-        fs::remove_file(&other_name).unwrap();
-        std::mem::forget(both);
+        // The thread finds an empty segment, when it has come to it.
+        drop(File::options().write(true).open(&self.fifo).unwrap());
     }
 }
 

@@ -1,5 +1,5 @@
-//! What the queue does to its files: new ones, complete and synced writes, removal. Tests inject
-//! faults here.
+//! What the queue does to its files: new ones, complete and synced writes, cuts, removal. Tests
+//! inject faults here, and record each call.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -44,13 +44,16 @@ pub(super) fn read_pages(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Creates a file that only this user may read.
 pub(super) fn create(path: &Path) -> io::Result<File> {
-    File::options().append(true).create_new(true).mode(OWN_FILE).open(path)
+    let file = File::options().append(true).create_new(true).mode(OWN_FILE).open(path)?;
+    #[cfg(test)]
+    faults::create(path);
+    Ok(file)
 }
 
 /// Writes all of it, in one system call if the kernel accepts that, and without copying.
 pub(super) fn write(mut file: &File, parts: &[Cow<'_, [u8]>]) -> io::Result<()> {
     #[cfg(test)]
-    faults::write(file, &parts.concat())?;
+    faults::write(file, parts)?;
     let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
     let mut rest = slices.as_mut_slice();
     IoSlice::advance_slices(&mut rest, 0);
@@ -65,17 +68,23 @@ pub(super) fn write(mut file: &File, parts: &[Cow<'_, [u8]>]) -> io::Result<()> 
     Ok(())
 }
 
+/// Cuts off what is behind the first `bytes` of the file.
+pub(super) fn truncate(file: &File, bytes: u64) -> io::Result<()> {
+    #[cfg(test)]
+    faults::truncate(file, bytes)?;
+    file.set_len(bytes)
+}
+
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     #[cfg(test)]
-    faults::remove()?;
+    faults::remove(path)?;
     fs::remove_file(path)
 }
 
 /// Returns when what was written to the file, or a name created in the folder, is on the disk.
 pub(super) fn sync(file: &File) -> io::Result<()> {
     #[cfg(test)]
-    if faults::sync()? {
-        return Ok(());
-    }
+    return faults::sync(file);
+    #[cfg(not(test))]
     file.sync_data()
 }

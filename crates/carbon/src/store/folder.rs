@@ -54,11 +54,16 @@ impl Named {
 /// The lock on a folder.
 #[derive(Debug)]
 pub(super) struct FolderLock {
-    _file: File,
+    file: File,
     named: Named,
 }
 
 impl FolderLock {
+    /// Whether the lock was not removed, wherever it is now.
+    pub(super) fn has_name(&self) -> bool {
+        self.file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
+    }
+
     /// Whether the folder still has this lock.
     pub(super) fn is_there(&self) -> bool {
         self.named.is_there()
@@ -90,7 +95,7 @@ pub(super) fn lock(dir: &Path) -> Result<FolderLock, StoreError> {
         Ok(()) => {
             // Only read by a process that cannot lock it.
             let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-            Ok(FolderLock { _file: file, named })
+            Ok(FolderLock { file, named })
         }
         Err(TryLockError::WouldBlock) => {
             let pid: Option<u32> =

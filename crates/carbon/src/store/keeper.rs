@@ -131,7 +131,11 @@ impl Keeper {
     /// Whether the folder and the newest segment are those that were opened.
     fn is_in_place(&self) -> bool {
         let (lock, log) = (self.lock.as_ref(), self.log.as_ref());
-        log.is_none_or(|log| lock.is_none_or(FolderLock::is_there) && log.is_there())
+        // The segment's path also shows a folder that was moved away or hidden.
+        log.is_none_or(|log| match log.is_there() {
+            Some(is_there) => is_there && lock.is_none_or(FolderLock::has_name),
+            None => lock.is_none_or(FolderLock::is_there),
+        })
     }
 
     /// Gives up a log whose folder or newest segment was removed, moved away or hidden by a mount,
@@ -279,7 +283,7 @@ mod tests {
         assert!(keeper.lock.is_some() && keeper.log.is_none());
         std::fs::rename(&dir, up.path().join("away")).unwrap();
         keeper.open();
-        assert!(keeper.log.is_some_and(|log| log.is_there()));
+        assert!(keeper.is_in_place() && keeper.log.is_some());
     }
 
     /// The new log's first segment could never be created.

@@ -1,9 +1,5 @@
-//! The log: its contents, commit by commit, and what is removed from its front.
-//!
-//! Only the newest segment is written. After an error other than a refused write it is never
-//! written again: the next commit begins a new one, with everything that it needs from memory. A
-//! segment is removed when nothing in it is due. To keep `max_bytes`, the oldest one is removed
-//! even if something in it is due. What happens on a full disk is in room.rs.
+//! The log: its contents, commit by commit, and what is removed from its front. store.rs says what
+//! it promises, room.rs what happens on a full disk.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +72,8 @@ pub(super) struct Log {
     pub(super) totals: Totals,
     /// The last segment's file, if more may be written to it.
     pub(super) newest: Option<(File, Named)>,
+    /// Whether a segment was removed since the folder was synced.
+    pub(super) is_removal_unsynced: bool,
     /// The size of the reserve; `None`: there is none.
     pub(super) reserve: Option<u64>,
 }
@@ -96,9 +94,9 @@ impl Log {
         u64::try_from(sizes.sum::<usize>()).unwrap_or(u64::MAX)
     }
 
-    /// Whether the newest segment is still in the folder.
-    pub(super) fn is_there(&self) -> bool {
-        self.newest.as_ref().is_none_or(|(_, named)| named.is_there())
+    /// Whether the newest segment is still in the folder; `None`: there is none to look for.
+    pub(super) fn is_there(&self) -> Option<bool> {
+        self.newest.as_ref().map(|(_, named)| named.is_there())
     }
 
     /// Makes the changes durable with one write and one sync. Returns the batches that were removed
@@ -159,9 +157,7 @@ impl Log {
         let newest = self.newest.take().filter(|_| before.saturating_add(size) <= most);
         let (segment, before) =
             if newest.is_some() { (self.last, before) } else { (self.number, 0) };
-        let mut gone = gone.unwrap_or_else(|| self.leaving(segment, size, finished));
-        // A segment that got no record shares its number with its successor, which must stay.
-        gone.retain(|gone| *gone != segment);
+        let gone = gone.unwrap_or_else(|| self.leaving(segment, size, finished));
 
         let (mut number, mut totals) = (self.number, self.totals.clone());
         let (mut parts, mut end) = (Vec::new(), before);
@@ -250,11 +246,12 @@ impl Log {
             put(Content::Evicted(evicted.clone()), &totals, Vec::new());
         }
 
-        if parts.is_empty() {
+        if number == self.number {
+            // There is no segment without a record.
             self.newest = newest;
-        } else {
-            self.newest = Some(self.write(newest, (segment, before), &parts)?);
+            return Ok(self.remove(&gone));
         }
+        self.newest = Some(self.write(newest, (segment, before), &parts)?);
         (self.number, self.last, self.totals) = (number, segment, totals);
         self.segments.entry(segment).or_default().bytes = end;
         (self.settled, self.perhaps_written, self.writing) = (Vec::new(), Vec::new(), writing);
@@ -276,39 +273,35 @@ impl Log {
     ) -> Result<(File, Named), StoreError> {
         let (path, is_new) = (folder::segment(&self.dir, segment), newest.is_none());
         let error = |source| StoreError::Io { path: path.clone(), source };
-        let newest = newest.map_or_else(|| self.create(segment), Ok).map_err(error)?;
+        let create = || {
+            let file = disk::create(&path)?;
+            let named = Named::new(&file, &path)?;
+            Ok((file, named))
+        };
+        let newest = newest.map_or_else(create, Ok).map_err(error)?;
         let written = disk::write(&newest.0, parts);
         let is_torn = written.is_err();
         let synced = written.and_then(|()| disk::sync(&newest.0)).and_then(|()| match is_new {
             true => disk::sync(&File::open(&self.dir)?),
             false => Ok(()),
         });
-        let Err(source) = synced else { return Ok(newest) };
+        let Err(source) = synced else {
+            self.is_removal_unsynced &= !is_new;
+            return Ok(newest);
+        };
+        let error = error(source);
         // Nothing in a new segment counts. A torn end is cut off; after a sync that failed nobody
-        // knows what is there.
-        if !is_new && is_torn && newest.0.set_len(before).is_ok() {
-            self.newest = Some(newest);
+        // knows what is there. A full disk may take more of it later; what else was refused, such
+        // as a file that is too large, may only concern this file.
+        if !is_new && is_torn && disk::truncate(&newest.0, before).is_ok() {
+            self.newest = Some(newest).filter(|_| error.is_full());
         } else if let Ok(left) = fs::metadata(&path)
             && (!is_new || disk::remove(&path).is_err())
         {
             self.segments.entry(segment).or_default().bytes = left.len();
             self.number = self.number.saturating_add(u64::from(is_new));
         }
-        Err(error(source))
-    }
-
-    fn create(&mut self, segment: u64) -> io::Result<(File, Named)> {
-        let path = folder::segment(&self.dir, segment);
-        // The last commit had no records, so its segment has this number too, and only a `begin`.
-        if self.segments.contains_key(&segment) {
-            match disk::remove(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => drop(self.segments.remove(&segment)),
-            }
-        }
-        let file = disk::create(&path)?;
-        let named = Named::new(&file, &path)?;
-        Ok((file, named))
+        Err(error)
     }
 
     /// The changes that say a batch is done, for batches that are in the log.
@@ -388,19 +381,31 @@ impl Log {
     /// Removes segments. Returns the batches that were due in them.
     pub(super) fn remove(&mut self, gone: &[u64]) -> Vec<u64> {
         for segment in gone {
-            match disk::remove(&folder::segment(&self.dir, *segment)) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    tracing::debug!(%error, segment,
-                        "a segment of the queue cannot be removed now");
-                }
-                _ => drop(self.segments.remove(segment)),
+            if let Err(error) = self.remove_next(*segment) {
+                // What is done in it may be recorded in the next ones.
+                tracing::debug!(%error, segment, "a segment of the queue cannot be removed now");
+                break;
             }
+            self.segments.remove(segment);
         }
         let due = self.batches.iter().filter(|(_, logged)| gone.contains(&logged.segment));
         let dropped: Vec<u64> =
             if gone.is_empty() { Vec::new() } else { due.map(|(&id, _)| id).collect() };
         dropped.iter().for_each(|id| drop(self.batches.remove(id)));
         dropped
+    }
+
+    /// Removes a segment when it is certain that those before it are gone: a power cut must not
+    /// bring one back whose batches are done by the records of a later one.
+    fn remove_next(&mut self, segment: u64) -> io::Result<()> {
+        if self.is_removal_unsynced {
+            disk::sync(&File::open(&self.dir)?)?;
+        }
+        self.is_removal_unsynced = true;
+        match disk::remove(&folder::segment(&self.dir, segment)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
     }
 
     /// The frames of a batch that are undamaged.

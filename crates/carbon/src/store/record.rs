@@ -1,7 +1,6 @@
 //! The format of the queue's files and its conversion from and to memory.
 //!
-//! The queue is a log in segments, which are files named `queue-NUMBER.log`, where NUMBER is the
-//! number of their first record in decimal. A segment is a `begin` and then records, without gaps:
+//! A segment (store.rs) is a `begin` and then records, without gaps:
 //!
 //! | bytes | |
 //! |---|---|
@@ -17,11 +16,9 @@
 //! raises it.
 //!
 //! If a record's head is damaged, everything up to the next mark is skipped; a damaged frame costs
-//! only itself. Each record has a number, one higher than the last, and says how many points its
-//! segment has had for each destination before it. So the number of records and points that are
-//! missing between two records is known. A record whose number is not below the NUMBER of the next
-//! segment is void, because its commit failed. So is a segment between a `begin` and the segment
-//! that it names as its predecessor.
+//! only itself. A record whose number is not below that of the next segment is void, because its
+//! commit failed. So is a segment between a `begin` and the segment that it names as its
+//! predecessor.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

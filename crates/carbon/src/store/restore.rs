@@ -1,7 +1,7 @@
 //! Reads the log at the start: its contents, what is lost, and to which destinations that belongs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +16,10 @@ use crate::clock::Moment;
 /// The numbers of missing records, and the points that each destination has lost with them.
 type Gap = (Range<u64>, Totals);
 
+/// Instead of a destination: how many records are damaged or missing. They are counted once, as
+/// points are.
+const RECORDS: &str = "";
+
 /// The state of reading the log once.
 #[derive(Debug, Default)]
 struct Scan {
@@ -25,6 +29,10 @@ struct Scan {
     /// Each batch, with the number of points in its damaged frames.
     summaries: BTreeMap<u64, (Summary, u64)>,
     gaps: Vec<Gap>,
+    /// By segment: where its last record that counts ends.
+    whole: BTreeMap<u64, u64>,
+    /// Segments whose commits have failed.
+    void: BTreeSet<u64>,
     /// By segment: the numbers between its last record and the next segment, and its totals.
     ends: BTreeMap<u64, Gap>,
     /// The number of the batch's record, destination, id, points.
@@ -75,14 +83,10 @@ fn has_no_records(bytes: &[u8]) -> bool {
     true
 }
 
-/// Removes a segment without records. Returns what it had.
-fn remove_without_records(path: &Path) -> Option<Vec<u8>> {
-    let bytes = fs::read(path).ok().filter(|bytes| has_no_records(bytes))?;
-    disk::remove(path).is_ok().then_some(bytes)
-}
-
 impl Log {
-    /// Reads the log in `dir`. With `anyway`, pages that the disk refuses to read count as damaged.
+    /// Reads the log in `dir`, and takes from its disk what it does not find there: otherwise a
+    /// later start would find it after all, or damage in its place. Nothing is changed before all
+    /// of the log is read. With `anyway`, pages that the disk refuses to read count as damaged.
     pub(super) fn open(
         dir: &Path,
         max_bytes: u64,
@@ -90,23 +94,26 @@ impl Log {
     ) -> Result<(Self, Restored), StoreError> {
         let io = |path: &Path, source| StoreError::Io { path: path.to_owned(), source };
         let mut numbers = folder::segments(dir).map_err(|source| io(dir, source))?;
-        // Once a next segment exists, they would look like gaps, and so would a torn end of the one
-        // before.
-        let mut without_records = Vec::new();
+        // Segments at the end without a record that counts, and before them the newest with one.
+        let mut empty = Vec::new();
         while let Some(&last) = numbers.last()
-            && let Some(bytes) = remove_without_records(&folder::segment(dir, last))
+            && let Ok(bytes) = fs::read(folder::segment(dir, last))
+            && has_no_records(&bytes)
         {
-            without_records.push((last, bytes));
+            empty.push((last, bytes));
             numbers.pop();
         }
         let mut scan =
             Scan { log: Self { dir: dir.to_owned(), ..Self::default() }, ..Scan::default() };
         scan.log.boot = disk::boot();
         let (mut refused, mut is_empty) = (None, true);
+        let mut unread = BTreeSet::new();
         for (index, &segment) in numbers.iter().enumerate() {
             let path = folder::segment(dir, segment);
-            let bytes = match fs::read(&path) {
+            let read = fs::read(&path);
+            let bytes = match read {
                 Err(source) if anyway => {
+                    unread.insert(segment);
                     refused = Some(io(&path, source));
                     disk::read_pages(&path)
                 }
@@ -122,17 +129,16 @@ impl Log {
             scan.log.segments.insert(segment, Segment { bytes, due: 0 });
             scan.log.last = segment;
         }
-        for (segment, bytes) in without_records.into_iter().rev() {
+        let mut has_lost = false;
+        for (segment, bytes) in empty.iter().rev() {
             let (number, totals) = (scan.log.number, scan.log.totals.clone());
             let gaps = scan.gaps.len();
-            // What it says of destinations holds.
-            let _ = scan.segment(segment, None, &bytes);
+            // What it says of others holds.
+            let _ = scan.segment(*segment, None, bytes);
             scan.log.totals = totals;
-            let has_lost = scan.gaps.iter().skip(gaps).any(|(_, lost)| !lost.is_empty());
-            if has_lost {
-                // A loss is settled under its number, which no other batch may get.
-                scan.log.number = scan.log.number.max(segment);
-            } else if !scan.log.segments.is_empty() {
+            has_lost |= scan.gaps.iter().skip(gaps).any(|(_, lost)| !lost.is_empty());
+            // A loss is settled under its number, which no other batch may get.
+            if !has_lost && !scan.log.segments.is_empty() {
                 scan.log.number = number;
             }
         }
@@ -140,12 +146,44 @@ impl Log {
         if let Some(error) = refused.filter(|_| is_empty) {
             return Err(error);
         }
-        // There may be a segment without a record.
+        let mut gone: Vec<u64> = empty.iter().map(|(segment, _)| *segment).collect();
+        while let Some(last) = numbers.pop_if(|last| scan.void.contains(last)) {
+            gone.push(last);
+            scan.log.segments.remove(&last);
+            if let Some((numbers, totals)) = numbers.last().and_then(|last| scan.ends.get(last)) {
+                scan.log.number = if has_lost { scan.log.number } else { numbers.start };
+                scan.log.totals = totals.clone();
+            }
+        }
+        scan.log.last = numbers.last().copied().unwrap_or(0);
+        // Nothing is cut off where a page was not read.
+        let is_read = !unread.contains(&scan.log.last);
+        let end = scan.whole.get(&scan.log.last).copied().filter(|_| is_read);
+        scan.log.repair(&gone, end)?;
         scan.log.number = scan.log.number.max(scan.log.last.saturating_add(1));
         let (mut log, restored) = scan.take();
         log.max_bytes = max_bytes;
         log.keep_reserve();
         Ok((log, restored))
+    }
+
+    /// Cuts off what is behind the end of the newest segment, removes those in `gone`, and makes
+    /// durable what is left.
+    fn repair(&mut self, gone: &[u64], end: Option<u64>) -> Result<(), StoreError> {
+        let path = folder::segment(&self.dir, self.last);
+        let io = |source| StoreError::Io { path: path.clone(), source };
+        if let Some((newest, end)) = self.segments.get_mut(&self.last).zip(end) {
+            let file = File::options().append(true).open(&path).map_err(io)?;
+            if newest.bytes > end {
+                disk::truncate(&file, end).map_err(io)?;
+                newest.bytes = end;
+            }
+            disk::sync(&file).map_err(io)?;
+        }
+        for segment in gone {
+            disk::remove(&folder::segment(&self.dir, *segment)).map_err(io)?;
+        }
+        File::open(&self.dir).and_then(|dir| disk::sync(&dir)).map_err(io)
     }
 }
 
@@ -161,14 +199,23 @@ impl Scan {
         let mut records = record::records(bytes).peekable();
         while let Some(record) = records.next() {
             let Record { offset, length, head, body } = record?;
+            let offset = u64::try_from(offset).unwrap_or(u64::MAX);
+            let after_head = offset.saturating_add(length.into());
+            let end = after_head.saturating_add(u64::try_from(body.len()).unwrap_or(u64::MAX));
             let Head { number, totals, content, .. } = head;
+            let is_last = limit.is_none() && records.peek().is_none();
+            let is_torn_end = is_last && is_torn(&content, body);
+            if !is_torn_end && limit.is_none_or(|limit| number < limit) {
+                self.whole.insert(segment, end);
+            }
             if let Content::Begin { previous, boot } = content {
                 self.boot = Some(boot);
-                if !self.log.segments.is_empty() {
-                    if previous != self.log.last && self.ends.contains_key(&previous) {
-                        self.void(previous);
-                    }
-                    // It knows the totals of the segment before it, and of no other.
+                if previous < self.log.last {
+                    self.void(previous);
+                }
+                // It knows the totals of the segment before it, and of no other. If that was the
+                // first, it has left.
+                if self.log.segments.range(..=previous).next().is_some() {
                     let before = self.ends.get(&previous).cloned();
                     let (numbers, had) = before.unwrap_or_else(|| (end..segment, Totals::new()));
                     self.gap(numbers, &totals, &had);
@@ -185,10 +232,9 @@ impl Scan {
                 self.gap(self.log.number..number, &there_were, &had);
             }
             self.log.number = number.saturating_add(1);
-            let is_last = limit.is_none() && records.peek().is_none();
             let logged = LoggedBatch {
                 segment,
-                offset: u64::try_from(offset).unwrap_or(u64::MAX),
+                offset,
                 length,
                 number,
                 points: 0,
@@ -196,8 +242,8 @@ impl Scan {
                 written: Vec::new(),
                 perhaps_written: Vec::new(),
             };
-            if is_last && is_torn(&content, body) {
-                // The next record takes its number, so that it is not there after it either.
+            if is_torn_end {
+                // It is cut off, and the next record takes its number.
                 self.log.number = number;
                 continue;
             }
@@ -209,7 +255,8 @@ impl Scan {
     /// Drops what came from the segments after this one, because their commits have failed.
     fn void(&mut self, segment: u64) {
         self.log.batches.retain(|_, logged| logged.segment <= segment);
-        let end = self.ends.get(&segment).map_or(u64::MAX, |(numbers, _)| numbers.end);
+        self.void.extend(self.log.segments.range(segment.saturating_add(1)..).map(|(its, _)| its));
+        let end = self.ends.get(&segment).map_or(segment, |(numbers, _)| numbers.end);
         self.gaps.retain(|(numbers, _)| numbers.start < end);
     }
 
@@ -298,9 +345,6 @@ impl Scan {
                 .iter()
                 .map(|(name, (_, bytes))| (name.clone(), Arc::clone(bytes)))
                 .collect(),
-            damaged: gaps.iter().fold(0, |sum, (numbers, _)| {
-                u64::saturating_add(sum, numbers.end.saturating_sub(numbers.start))
-            }),
             ..Restored::default()
         };
         // Without those that an earlier start has counted, and those that were done before they
@@ -318,18 +362,17 @@ impl Scan {
             }
         };
         for (numbers, lost) in gaps {
+            let records = numbers.end.saturating_sub(numbers.start);
+            count(Arc::from(RECORDS), numbers.clone(), records, None);
             lost.into_iter().for_each(|(to, points)| count(to, numbers.clone(), points, None));
         }
         for (id, logged) in std::mem::take(&mut log.batches) {
             let Some(&(summary, damaged)) = summaries.get(&id) else { continue };
-            restored.damaged += u64::from(damaged > 0 && !logged.due.is_empty());
+            let numbers = logged.number..logged.number.saturating_add(1);
+            let is_damaged = damaged > 0 && !logged.due.is_empty();
+            count(Arc::from(RECORDS), numbers.clone(), is_damaged.into(), None);
             for to in &logged.due {
-                count(
-                    Arc::clone(to),
-                    logged.number..logged.number.saturating_add(1),
-                    damaged,
-                    Some(0),
-                );
+                count(Arc::clone(to), numbers.clone(), damaged, Some(0));
             }
             if logged.points > 0 && !logged.due.is_empty() {
                 restored.due.extend(logged.due.iter().map(|to| (Arc::clone(to), id)));
@@ -344,6 +387,7 @@ impl Scan {
                 log.keep(id, logged);
             }
         }
+        restored.damaged = restored.lost.remove(RECORDS).unwrap_or(0);
         restored.perhaps_written.extend(log.perhaps_written.iter().cloned());
         log.settled.append(&mut settled);
         // It can no longer be proved that they were read. What is due was evicted while these files

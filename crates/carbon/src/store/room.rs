@@ -1,9 +1,8 @@
 //! Room on a full disk, which may be full of the queue itself.
 //!
-//! What is done is recorded by a write, so on a full disk nothing would ever leave. But a segment
-//! in which nothing is due can be removed without a record: a batch whose record is gone counts as
-//! done. Only the newest copy of a state and the list of evicted batches must be written
-//! elsewhere first, and the reserve is the room for that: a file of zeros, removed when it is
+//! What is done is recorded by a write, so on a full disk nothing would ever leave. But a batch
+//! whose record is gone counts as done. Only what is copied when a segment leaves (store.rs) must
+//! be written first, and the reserve is the room for that: a file of zeros, removed when it is
 //! needed and made again when there is room.
 
 use std::borrow::Cow;

@@ -1,5 +1,7 @@
 //! The log's tests: every bit flipped, every byte cut, every write and sync refused.
 
+mod crashes;
+mod enumeration;
 pub(super) mod faults;
 mod room;
 mod starts;
@@ -324,6 +326,21 @@ fn a_sync_that_fails_at_any_step_makes_another_segment_and_nothing_is_written_be
     }
 }
 
+/// The same file was tried for ever, so nothing was durable again until a restart.
+#[test]
+fn a_file_that_may_not_grow_makes_another_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut log, _) = open(dir.path());
+    log.commit(&append([1])).unwrap();
+    faults::set_file(Some(log.bytes() + 40));
+    assert!(log.commit(&append([2])).is_err());
+    log.commit(&append([2])).unwrap();
+    faults::set_file(None);
+    assert_eq!(segments(dir.path()).len(), 2);
+    let (_, restored) = open(dir.path());
+    assert!(restored.batches.into_keys().eq([1, 2]) && restored.damaged == 0);
+}
+
 #[test]
 fn a_batch_whose_commit_failed_is_neither_sent_twice_nor_lost_when_it_goes_with_the_next() {
     let dir = tempfile::tempdir().unwrap();
@@ -627,12 +644,18 @@ async fn refused(other: u8) {
     let sum = crc32fast::hash(&bytes[8..length]);
     bytes[4..8].copy_from_slice(&sum.to_le_bytes());
     fs::write(file, &bytes).unwrap();
+    // Nor is the torn end of another cut off.
+    let newest = segments(dir.path()).pop().unwrap();
+    let torn = fs::read(&newest).unwrap();
+    let torn = &torn[..torn.len() - 1];
+    fs::write(&newest, torn).unwrap();
     let error = Log::open(dir.path(), 64 << 20, true).unwrap_err();
     assert!(
         matches!(error, StoreError::OtherVersion { version, .. } if version == other),
         "{error}"
     );
     assert!(segments(dir.path()).len() == 3 && fs::read(file).unwrap() == bytes);
+    assert_eq!(fs::read(newest).unwrap(), torn);
     // Nor is it read again and again: the last commit would be the occasion.
     let (store, _lock, mut events) = Store::start(dir.path().to_owned(), 64 << 20);
     assert_eq!(store.close(append([1])).await, None);

@@ -149,24 +149,6 @@ fn what_the_reserve_was_used_for_leaves_a_reserve_before_anything_else_is_writte
     assert_eq!(restored.batches.len(), 1);
 }
 
-/// A segment without a record has the number of the next one, which was removed in its place.
-#[test]
-fn a_segment_without_a_record_takes_nothing_with_it_when_it_goes() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut log = open_at(dir.path(), ONE_SEGMENT).0;
-    log.commit(&Changes { states: state("counts", &[5; 7900]).states, ..large(1) }).unwrap();
-    drop(log);
-    let mut log = open_at(dir.path(), ONE_SEGMENT).0;
-    log.commit(&Changes::default()).unwrap();
-    assert_eq!(segments(dir.path()).len(), 2);
-    faults::set_disk(Some(size(dir.path()) + 100));
-    log.commit(&all_done(&[1], large(2).append.remove(0))).unwrap();
-    faults::set_disk(None);
-    let (_, restored) = open_at(dir.path(), ONE_SEGMENT);
-    assert!(restored.batches.into_keys().eq([2]));
-    assert_eq!(*restored.states["counts"], [5; 7900]);
-}
-
 /// Each commit copied them into a new segment, since they filled it.
 #[test]
 fn states_that_are_larger_than_a_segment_are_not_written_at_each_commit() {

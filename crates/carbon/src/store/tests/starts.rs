@@ -91,20 +91,43 @@ fn a_disk_that_refuses_every_read_is_no_empty_log() {
     assert_eq!((restored.due.len(), restored.damaged), (4, 0));
 }
 
-/// The next segment had the name of one without a record, which was removed as if it were its own
-/// failed attempt.
+/// A segment without a record had the number of the next one, which was removed in its place.
 #[test]
-fn commits_without_records_in_segments_of_their_own_are_no_errors() {
+fn a_commit_with_nothing_to_record_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (mut log, _) = open(dir.path());
-    for _ in 0..3 {
-        log.commit(&Changes::default()).unwrap();
-        // As after a commit that failed.
-        log.newest = None;
+    log.commit(&Changes::default()).unwrap();
+    assert_eq!((segments(dir.path()).len(), log.bytes()), (0, 0));
+    log.commit(&append([1])).unwrap();
+    let (mut log, _) = open(dir.path());
+    log.commit(&Changes { forget: vec![7], ..done(&[("a", 7)]) }).unwrap();
+    assert_eq!(segments(dir.path()).len(), 1);
+}
+
+/// What a start has only ignored, a later one found again.
+#[test]
+fn a_start_that_may_not_repair_does_not_open() {
+    let dir = tempfile::tempdir().unwrap();
+    for ids in [[1, 2], [3, 4]] {
+        let (mut log, _) = open(dir.path());
+        ids.into_iter().for_each(|id| drop(log.commit(&append([id])).unwrap()));
     }
-    log.commit(&Changes { append: vec![kept(1, &["a"])], ..Changes::default() }).unwrap();
-    let (_, restored) = open(dir.path());
-    assert_eq!((restored.damaged, restored.due.len()), (0, 1));
+    let files = segments(dir.path());
+    let whole = fs::read(&files[1]).unwrap();
+    let last = record::records(&whole).last().unwrap().unwrap().offset;
+    // The last record is torn, or the only one.
+    for (end, left) in [(whole.len() - 3, 3), (last - 3, 2)] {
+        fs::write(&files[1], &whole[..end]).unwrap();
+        faults::set_keeps_files(true);
+        let refused = Log::open(dir.path(), 64 << 20, false);
+        faults::set_keeps_files(false);
+        assert!(matches!(refused, Err(StoreError::Io { .. })), "{end}");
+        assert_eq!(fs::read(&files[1]).unwrap(), whole[..end], "{end}");
+        let (_, restored) = open(dir.path());
+        assert_eq!((restored.batches.len(), restored.damaged), (left, 0), "{end}");
+        let rest = fs::read(&files[1]).unwrap_or_default();
+        assert_eq!(rest, whole[..if left == 3 { last } else { 0 }]);
+    }
 }
 
 /// A name that is no segment of ours made the log unusable, or let its numbers overflow.
