@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// How long the wall clock must have run without a step.
 const STEADY: Duration = Duration::from_secs(600);
 /// A smaller step, in seconds, is only the correction of a clock that is a little off.
-const NO_STEP: i64 = 60;
+pub(crate) const NO_STEP: u64 = 60;
 
 /// A moment on both clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Moment {
     }
 
     /// How many seconds the wall clock is ahead of CLOCK_BOOTTIME.
-    const fn ahead(self) -> i64 {
+    pub(crate) const fn ahead(self) -> i64 {
         self.wall.saturating_sub(self.boot.as_secs().cast_signed())
     }
 }
@@ -90,7 +90,7 @@ impl Clock {
         self.started.get_or_insert(now.boot);
         let ahead = now.ahead();
         let since = match self.steady {
-            Some((before, since)) if ahead.abs_diff(before) <= NO_STEP.unsigned_abs() => since,
+            Some((before, since)) if ahead.abs_diff(before) <= NO_STEP => since,
             _ => now.boot,
         };
         self.steady = Some((ahead, since));
@@ -108,10 +108,11 @@ impl Clock {
         now: Moment,
         max_age: Duration,
     ) -> Option<bool> {
+        #[cfg(test)]
+        tests::note_age();
         let since = pushed.map(|pushed| pushed.boot).or(self.started);
         let is_certain = now.boot.saturating_sub(since.unwrap_or(now.boot)) > max_age;
-        let no_step =
-            |pushed: Moment| now.ahead().abs_diff(pushed.ahead()) <= NO_STEP.unsigned_abs();
+        let no_step = |pushed: Moment| now.ahead().abs_diff(pushed.ahead()) <= NO_STEP;
         if is_certain || pushed.is_some_and(no_step) {
             return Some(is_certain);
         }

@@ -555,6 +555,18 @@ impl Ledger {
         self.unproved = self.unproved.saturating_add(points);
     }
 
+    /// Whether nothing is left of which more may have to be counted.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.batches.is_empty() && self.handed_over.is_empty()
+    }
+
+    /// Takes the unproved points above this many.
+    pub(crate) fn take_unproved_above(&mut self, points: u64) -> u64 {
+        let above = self.unproved.saturating_sub(points);
+        self.unproved = self.unproved.saturating_sub(above);
+        above
+    }
+
     /// Points that were written, could not be proved to be read, and cannot be written again.
     pub(crate) const fn unproved(&self) -> u64 {
         self.unproved

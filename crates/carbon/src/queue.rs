@@ -149,6 +149,14 @@ impl Queue {
         self.push_as(batch, [], false);
     }
 
+    /// Lets what was too old leave the file together with the next batch, which has the counts that
+    /// the queue and its senders have now. Until then the next run finds it, and counts it.
+    pub fn forget_counted(&self) {
+        let mut state = self.shared.state();
+        let counted = std::mem::take(&mut state.counted);
+        state.changes.forget.extend(counted);
+    }
+
     /// Adds a batch that may have to be taken back, without waiting. It is sent while it is the
     /// newest, over a connection on which everything was acknowledged; otherwise it waits for
     /// [`Queue::confirm`] or [`Queue::withdraw`], also after a restart.
@@ -294,6 +302,7 @@ impl Queue {
         for (name, destination) in &mut state.destinations {
             let is_configured = destinations.iter().any(|other| **other == **name);
             if std::mem::replace(&mut destination.configured, is_configured) && !is_configured {
+                destination.unproved_when_removed = destination.ledger.unproved();
                 restore::say_removed(name, destination.ledger.sums().held);
             }
         }

@@ -6,11 +6,21 @@ use super::*;
 
 thread_local! {
     static NOW: Cell<Option<Moment>> = const { Cell::new(None) };
+    static AGES: Cell<u64> = const { Cell::new(0) };
 }
 
 /// From now on this thread sees these clocks; `None`: those of the host.
 pub(crate) fn set(now: Option<Moment>) {
     NOW.set(now);
+}
+
+/// How many ages this thread has asked for.
+pub(crate) fn ages() -> u64 {
+    AGES.get()
+}
+
+pub(super) fn note_age() {
+    AGES.set(AGES.get() + 1);
 }
 
 pub(super) fn now() -> Option<Moment> {

@@ -2,12 +2,13 @@
 //! destinations that move.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::{info, warn};
 
 use super::Dropped;
 use super::state::{QueueState, QueuedBatch};
-use crate::clock::Moment;
+use crate::clock::{Moment, NO_STEP};
 use crate::ledger::Removed;
 
 /// Bytes of frames that are kept in memory in addition to the file. Other frames are read from disk
@@ -27,10 +28,8 @@ impl QueueState {
         for (name, to) in &mut self.destinations {
             let points = match to.ledger.remove(id) {
                 Some(Removed::Unwritten(left)) => left,
-                // The counts of its ledger are not published.
-                Some(_) if !to.configured => held.summary.points,
                 Some(Removed::Written) => {
-                    was_written = true;
+                    was_written |= to.configured;
                     self.changes.evicted.push((Arc::clone(name), id, held.summary.points));
                     continue;
                 }
@@ -40,7 +39,17 @@ impl QueueState {
             *(if to.configured { counter(&mut to.status.dropped) } else { dropped_removed }) +=
                 points;
         }
+        self.count_removed();
         was_written
+    }
+
+    /// Counts what is unproved of destinations that are no longer configured, whose own counts
+    /// nobody publishes.
+    pub(super) fn count_removed(&mut self) {
+        for to in self.destinations.values_mut().filter(|to| !to.configured) {
+            let points = to.ledger.take_unproved_above(to.unproved_when_removed);
+            self.status.dropped_removed = self.status.dropped_removed.saturating_add(points);
+        }
     }
 
     /// Removes a batch because `max_bytes` has no room for it.
@@ -71,14 +80,22 @@ impl QueueState {
     /// Removes batches that are older than `max_age`, and holds those back whose age is not known.
     pub(super) fn expire(&mut self, now: Moment) {
         let max_age = self.limits.max_age;
-        let summaries = self.batches.values().map(|held| held.summary);
-        let before_boot = summaries.filter(|summary| summary.pushed.is_none());
-        self.clock.expect(before_boot.map(|summary| summary.timestamp), now, max_age);
+        self.find_unordered(now);
+        let unordered = self.unordered.iter().filter_map(|id| self.batches.get(id));
+        let before_boot = unordered.filter(|held| held.summary.pushed.is_none());
+        self.clock.expect(before_boot.map(|held| held.summary.timestamp), now, max_age);
         self.clock.look(now);
-        let (mut old, mut held_back) = (Vec::new(), 0);
-        for (&id, held) in &mut self.batches {
-            let is_too_old =
-                self.clock.is_too_old(held.summary.timestamp, held.summary.pushed, now, max_age);
+        let (clock, unordered) = (self.clock, &self.unordered);
+        let age = |held: &QueuedBatch| {
+            clock.is_too_old(held.summary.timestamp, held.summary.pushed, now, max_age)
+        };
+        let ordered = self.batches.iter().filter(|(id, _)| !unordered.contains(id));
+        let front = ordered.take_while(|(_, held)| age(held) == Some(true));
+        let mut old: Vec<u64> = front.map(|(&id, _)| id).collect();
+        let mut held_back = 0;
+        for &id in unordered {
+            let Some(held) = self.batches.get_mut(&id) else { continue };
+            let is_too_old = age(held);
             let unknown_age = is_too_old.is_none();
             if is_too_old == Some(true) {
                 old.push(id);
@@ -97,10 +114,35 @@ impl QueueState {
                     for ten minutes"
             );
         }
+        let before = self.changes.forget.len();
         for id in old {
             self.drop_batch(id, |dropped| &mut dropped.age);
         }
-        self.destinations.retain(|_, to| to.configured || to.ledger.sums().held > 0);
+        self.counted.extend(self.changes.forget.drain(before..));
+        self.destinations.retain(|_, to| to.configured || !to.ledger.is_settled());
+    }
+
+    /// Looks for the batches that are not ordered by age, if there may be others than before.
+    fn find_unordered(&mut self, now: Moment) {
+        if self.ordered_at.is_some_and(|ahead| now.ahead().abs_diff(ahead) <= 1) {
+            return;
+        }
+        self.ordered_at = Some(now.ahead());
+        let mut newest = Duration::ZERO;
+        for (&id, held) in &self.batches {
+            let is_ordered = |pushed: Moment| {
+                now.ahead().abs_diff(pushed.ahead()) <= NO_STEP / 2 && pushed.boot >= newest
+            };
+            if let Some(pushed) = held.summary.pushed.filter(|pushed| is_ordered(*pushed)) {
+                newest = pushed.boot;
+                // It stays among them until it is no longer held back.
+                if !held.unknown_age {
+                    self.unordered.remove(&id);
+                    continue;
+                }
+            }
+            self.unordered.insert(id);
+        }
     }
 
     /// Keeps memory within its bounds: frames that are on disk are removed from memory, and without

@@ -148,6 +148,7 @@ impl QueueState {
                 destination.take(id, batch, false);
             }
         }
+        self.ordered_at = None;
         let now = Moment::now().boot;
         for (name, id) in restored.written {
             self.destinations.entry(name).and_modify(|to| to.ledger.note_written_earlier(id, now));

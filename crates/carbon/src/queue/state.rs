@@ -28,6 +28,8 @@ pub(super) struct QueueState {
     /// they get them anyway.
     pub(super) unpublished: BTreeMap<u64, Instant>,
     pub(super) destinations: BTreeMap<Arc<str>, DestinationState>,
+    /// Batches that are older than `max_age`, and counted, but not yet in a tick.
+    pub(super) counted: Vec<u64>,
     /// Changes that have not been handed to the file's thread.
     pub(super) changes: Changes,
     /// The newest bytes of each name.
@@ -36,6 +38,12 @@ pub(super) struct QueueState {
     pub(super) ticket: u64,
     pub(super) kept: watch::Sender<u64>,
     pub(super) clock: Clock,
+    /// Batches that are not ordered by age: those from before the host's last boot, those that were
+    /// pushed before a step of the clock, and those that an earlier run had pushed before others.
+    pub(super) unordered: BTreeSet<u64>,
+    /// How far the wall clock was ahead of CLOCK_BOOTTIME when they were looked for; `None`: they
+    /// are to be looked for.
+    pub(super) ordered_at: Option<i64>,
     pub(super) next_id: u64,
     /// Whether the batches of an earlier run are included.
     pub(super) restored: bool,
@@ -79,6 +87,8 @@ pub(super) struct DestinationState {
     pub(super) error: Option<Arc<str>>,
     /// If not, it was removed and gets no new batches.
     pub(super) configured: bool,
+    /// Its unproved points when it was removed: later ones are not published as its own.
+    pub(super) unproved_when_removed: u64,
 }
 
 impl DestinationState {
@@ -92,6 +102,7 @@ impl DestinationState {
             oldest: (None, since),
             error: None,
             configured: true,
+            unproved_when_removed: 0,
         }
     }
 
@@ -186,6 +197,7 @@ impl QueueState {
                 self.remove(id);
             }
         }
+        self.count_removed();
         let is_short = |to: &DestinationState| to.ledger.is_window_short();
         self.status.window_short =
             self.status.window_short && self.destinations.values().any(is_short);
@@ -200,6 +212,7 @@ impl QueueState {
 
     pub(super) fn remove(&mut self, id: u64) -> Option<QueuedBatch> {
         let held = self.batches.remove(&id)?;
+        self.unordered.remove(&id);
         if held.provisional {
             self.changes.done.push((Arc::from(provisional::NAME), id));
         }

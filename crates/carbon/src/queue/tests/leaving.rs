@@ -195,6 +195,78 @@ async fn a_removed_destination_keeps_its_backlog_until_max_age_and_then_it_is_co
     );
 }
 
+/// Its ledger's counts went with it.
+#[tokio::test]
+async fn what_is_unproved_when_the_sender_of_a_removed_destination_stops_is_counted() {
+    let once = Limits { resend_window: Duration::ZERO, ..an_hour() };
+    for limits in [once, Limits { max_bytes: 0, ..an_hour() }] {
+        let queue = with_limits(Limits { max_bytes: 64 << 20, ..limits.clone() }, &["a", "b"]);
+        let outbox = queue.outbox("b");
+        let write = |connection| {
+            queue.push(&batch(connection));
+            let id = outbox.next_due(DueFilter::All).unwrap().id;
+            outbox.change_ledger(|ledger| {
+                ledger.note_frame_written(id, 1, 1);
+                ledger.note_written(id, 1)
+            });
+        };
+        (1..=3).for_each(write);
+        // One of them is published before it is removed.
+        queue.shared.state().destination("b").ledger.count_unproved(1);
+        queue.shared.state().limits.max_bytes = limits.max_bytes;
+        queue.shared.state().trim();
+        queue.reconfigure(limits.clone(), &["a".to_owned()]);
+        outbox.note_loss();
+        let counted = queue.status().dropped_removed;
+        assert_eq!((counted, outbox.status().unproved), (3, 1), "{limits:?}");
+        queue.shared.state().expire(later(HOUR * 2));
+        assert_eq!(queue.status().dropped_removed, 3, "{limits:?}");
+        assert_eq!(queue.shared.state().destinations.len(), 1);
+    }
+}
+
+/// After a day at 1 s it took 10 ms of each second.
+#[tokio::test]
+async fn a_push_looks_at_the_age_of_the_oldest_and_of_those_that_are_not_in_order() {
+    let queue = with_limits(an_hour(), &NAMES);
+    (0..1000).for_each(|timestamp| queue.push(&batch(timestamp)));
+    let looks = || {
+        let before = crate::clock::tests::ages();
+        queue.push(&batch(2000));
+        crate::clock::tests::ages() - before
+    };
+    assert!(looks() <= 2);
+    let unknown = queue.shared.state().batches.keys().take(3).copied().collect::<Vec<_>>();
+    for id in &unknown {
+        queue.shared.state().batches.get_mut(id).unwrap().summary.pushed = None;
+    }
+    queue.shared.state().ordered_at = None;
+    assert!((3..=5).contains(&looks()));
+    assert_eq!(queue.outbox("a").status().held_back, 3);
+}
+
+/// Ten kills in a long outage lost ten counts, and so did ten stops.
+#[tokio::test]
+async fn what_is_too_old_is_in_the_file_until_a_tick_has_its_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Queue::open(Some(dir.path().to_owned()), an_hour(), &["a".to_owned()]);
+    let mut queue = open();
+    queue.push(&batch(1));
+    until(&queue, |state| state.batches.values().all(|held| held.durable)).await;
+    let mut counts = Vec::new();
+    for is_counted in [false, false, true, false] {
+        queue.shared.state().expire(later(HOUR * 2));
+        counts.push(queue.outbox("a").status().dropped.age);
+        if is_counted {
+            queue.forget_counted();
+        }
+        queue.close().await;
+        queue = open();
+        until(&queue, |state| state.restored).await;
+    }
+    assert_eq!(counts, [1, 1, 1, 0]);
+}
+
 /// One tick of a clock that was a year ahead kept all others of earlier runs for ever.
 #[tokio::test]
 async fn when_the_tick_of_a_clock_that_was_ahead_is_done_the_others_expire() {
