@@ -21,6 +21,13 @@ const SPAN: u64 = 60;
 /// under this prefix.
 const INVENTED: &str = "invented";
 
+/// Panels that show only what went wrong, and have no series here.
+const GOOD_DAY: [&str; 3] = [
+    "cluster, \"Nodes that are down, drained or do not respond\"",
+    "collector, \"What was not zero\"",
+    "overview, \"Nodes that are down, drained or do not respond\"",
+];
+
 /// What is wrong with a panel as it was drawn.
 fn problems(drawn: &Drawn) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -203,7 +210,7 @@ fn every_panel_is_drawn_by_grafanas_own_components() {
     }
     assert!(wrong.is_empty(), "of {seen} panels:\n{}", wrong.join("\n"));
     assert!(seen > 200, "only {seen} panels");
-    assert_eq!(empty, BTreeSet::new(), "panels without a series");
+    assert_eq!(empty, GOOD_DAY.map(str::to_owned).into(), "panels without a series");
     breaks(&panels, &worked, &pages).unwrap();
 }
 

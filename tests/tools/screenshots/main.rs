@@ -27,7 +27,7 @@ use crate::cluster::{Cluster, Incident, TICK};
 
 /// What is drawn, and the heading at which each picture ends.
 const PICTURES: [(&str, &str); 6] = [
-    ("overview", "Users (users = N in collectors.jobs and collectors.rpc_stats)"),
+    ("overview", "Nodes (collectors.nodes)"),
     ("scheduler", "slurmctld"),
     ("rpc", "Queued and pending RPCs (the queue: Slurm 24.05 and later, where enabled)"),
     ("jobs", "When jobs will start (collectors.jobs)"),

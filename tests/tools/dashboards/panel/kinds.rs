@@ -96,7 +96,7 @@ pub(crate) fn timeline(
     states: &[(u8, &str, &str)],
 ) -> Panel {
     let mut panel = Panel::new("state-timeline", title, description, (24, 5));
-    panel.custom = object(json!({ "lineWidth": 0, "fillOpacity": 80, "spanNulls": TICKS_MS }));
+    panel.custom = object(json!({ "lineWidth": 0, "fillOpacity": 80 }));
     panel.options = object(json!({
         "mergeValues": true, "showValue": "auto", "alignValue": "left", "rowHeight": 0.9,
         "legend": { "showLegend": false, "displayMode": "list", "placement": "bottom",
