@@ -178,7 +178,7 @@ struct Row {
 #[derive(Debug, Default)]
 struct Tick {
     proved: Attempt,
-    refused: Vec<u16>,
+    refused: Vec<(u16, Refusal)>,
     /// The last of them was one above the proved number, which was not refused itself.
     refused_higher: bool,
     has_begun: bool,
@@ -211,7 +211,7 @@ impl Numbers {
     pub(crate) fn next(&mut self, now: i64) -> Option<u16> {
         let Some(proved) = self.found.proved else { return self.next_first(now) };
         let higher = proved.saturating_add(1);
-        let may_climb = !self.tick.refused.contains(&higher)
+        let may_climb = self.tick.refused.iter().all(|(number, _)| *number != higher)
             && self.row.ticks == 0
             && higher <= NEWEST
             && self.found.possible.accepting(higher).count() > 0
@@ -283,7 +283,7 @@ impl Numbers {
         let possible = possible.accepting(number);
         // It does not know a higher one. That does not depend on how it says so.
         let higher = self.tick.refused.last().filter(|_| self.tick.refused_higher);
-        let possible = higher.map_or(possible, |higher| possible.below(*higher));
+        let possible = higher.map_or(possible, |(higher, _)| possible.below(*higher));
         self.found.possible =
             if possible.count() == 0 { Releases::ALL.accepting(number) } else { possible };
         if self.found.proved.replace(number) != Some(number) {
@@ -305,7 +305,7 @@ impl Numbers {
 
     /// slurmctld has refused a request with this number.
     pub(crate) fn refuse(&mut self, number: u16, how: Refusal, now: i64) {
-        self.tick.refused.push(number);
+        self.tick.refused.push((number, how));
         self.tick.refused_higher = false;
         if self.found.proved == Some(number) {
             self.tick.proved = Attempt::Refused;
@@ -314,7 +314,11 @@ impl Numbers {
             let is_other = self.row.how.replace(how) != Some(how);
             let searches = how == Refusal::Http || self.row.ticks >= STRIKES || !self.has_stayed;
             if searches && (is_other || self.row.candidates.is_none_or(|all| all.count() == 0)) {
-                self.row.candidates = Some(Releases::ALL.refusing(number, how));
+                // The one above it may have been refused in this request too.
+                let refused = self.tick.refused.iter();
+                self.row.candidates = Some(
+                    refused.fold(Releases::ALL, |all, (number, how)| all.refusing(*number, *how)),
+                );
             }
             return;
         }
