@@ -63,6 +63,8 @@ enum Step {
     SyncFails,
     /// The same, and no file can be removed.
     NothingGoes,
+    /// The same, and none can be removed until the daemon ends.
+    NothingGoesAnyMore,
     /// As `Replace`, and no file can be removed.
     RemovalFails,
     /// A batch, and the disk takes nothing, part of its head, or part of its frames.
@@ -77,7 +79,7 @@ enum Step {
     Restart,
 }
 
-const ALL: [Step; 21] = [
+const ALL: [Step; 22] = [
     Step::One,
     Step::Two,
     Step::Large,
@@ -92,6 +94,7 @@ const ALL: [Step; 21] = [
     Step::Nothing,
     Step::SyncFails,
     Step::NothingGoes,
+    Step::NothingGoesAnyMore,
     Step::RemovalFails,
     Step::Full,
     Step::FullHead,
@@ -103,7 +106,7 @@ const ALL: [Step; 21] = [
 
 /// Those after which a last step finds another log.
 const FEW: [Step; 5] =
-    [Step::Two, Step::WithState, Step::Replace, Step::NothingGoes, Step::Restart];
+    [Step::Two, Step::WithState, Step::Replace, Step::NothingGoesAnyMore, Step::Restart];
 
 /// Large batches have odd ids.
 fn frames(id: u64) -> Vec<Frame> {
@@ -359,6 +362,7 @@ struct Daemon<'a> {
     next: u64,
     /// What holds from this call on.
     truths: Vec<(usize, Truth)>,
+    nothing_goes: bool,
 }
 
 impl<'a> Daemon<'a> {
@@ -374,7 +378,16 @@ impl<'a> Daemon<'a> {
         let next = truth.perhaps_due.iter().chain(&truth.was_done).map(|(_, id)| id / 2 * 2 + 2);
         let next = next.chain([truth.state + 2]).max().unwrap_or(2) / 2 * 2;
         let truths = vec![first, (faults::recorded(), truth.clone())];
-        Ok(Self { dir, log, owed: Changes::default(), due, truth, next, truths })
+        Ok(Self {
+            dir,
+            log,
+            owed: Changes::default(),
+            due,
+            truth,
+            next,
+            truths,
+            nothing_goes: false,
+        })
     }
 
     fn note_truth(&mut self) {
@@ -442,6 +455,7 @@ impl<'a> Daemon<'a> {
             Step::One
             | Step::SyncFails
             | Step::NothingGoes
+            | Step::NothingGoesAnyMore
             | Step::Full
             | Step::FullHead
             | Step::FullFrames => self.append(&[next]),
@@ -490,22 +504,19 @@ impl<'a> Daemon<'a> {
             Step::FullFrames | Step::FullReplace => Some(100),
             _ => None,
         });
-        faults::set_syncs(matches!(step, Step::SyncFails | Step::NothingGoes).then_some(0));
-        faults::set_keeps_files(matches!(step, Step::NothingGoes | Step::RemovalFails));
-        self.truth.has_failed |= matches!(step, Step::SyncFails | Step::NothingGoes);
+        let is_synced =
+            !matches!(step, Step::SyncFails | Step::NothingGoes | Step::NothingGoesAnyMore);
+        faults::set_syncs((!is_synced).then_some(0));
+        self.nothing_goes |= step == Step::NothingGoesAnyMore;
+        let is_kept = matches!(step, Step::NothingGoes | Step::RemovalFails);
+        faults::set_keeps_files(is_kept || self.nothing_goes);
+        self.truth.has_failed |= !is_synced;
         let committed = self.commit(changes);
         faults::set_room(None);
         faults::set_syncs(None);
         faults::set_keeps_files(false);
-        let may_fail = matches!(
-            step,
-            Step::SyncFails
-                | Step::NothingGoes
-                | Step::Full
-                | Step::FullHead
-                | Step::FullFrames
-                | Step::FullReplace
-        );
+        let full = [Step::Full, Step::FullHead, Step::FullFrames, Step::FullReplace];
+        let may_fail = !is_synced || full.contains(&step);
         committed.or_else(|error| if may_fail { Ok(()) } else { Err(format!("commit: {error}")) })
     }
 }
