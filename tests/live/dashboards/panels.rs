@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use sandbox::panels::{Drawn, Given, Page, Panels};
+use sandbox::panels::{Drawn, Given, Page, Panels, Part};
 use sandbox::{Dashboard, unix_seconds};
 use serde_json::json;
 
@@ -241,11 +241,12 @@ fn breaks(panels: &Panels, worked: &Worked, pages: &[(Dashboard, Page)]) -> Resu
     ];
     let mut unseen = Vec::new();
     for (kind, pointer, value, is_stopped, words) in broken {
-        let has_kind =
-            |(_, page): &&(_, Page)| page.parts.iter().any(|part| part.panel.kind == kind);
+        let is_one =
+            |part: &Part| part.panel.kind == kind && part.series.iter().any(|all| !all.is_empty());
+        let has_kind = |(_, page): &&(_, Page)| page.parts.iter().any(is_one);
         let (_, page) = pages.iter().find(has_kind).context(kind)?;
         let mut page = if is_stopped { stopped(page.clone()) } else { page.clone() };
-        page.parts.retain(|part| part.panel.kind == kind);
+        page.parts.retain(is_one);
         page.parts.truncate(2);
         for part in &mut page.parts {
             set(&mut part.panel.json, pointer, value.clone());
