@@ -237,7 +237,7 @@ fn breaks(panels: &Panels, worked: &Worked, pages: &[(Dashboard, Page)]) -> Resu
         ("bargauge", "/options/reduceOptions/calcs", json!(["lastNotNull"]), true, "have stopped"),
         ("table", "/fieldConfig/defaults/mappings", json!([]), true, "NaN"),
         ("table", "/transformations", json!([]), false, "has no line"),
-        ("table", "/fieldConfig/defaults/custom/minWidth", json!(400), false, "sideways"),
+        ("table", "/fieldConfig/defaults/custom/minWidth", json!(700), false, "sideways"),
     ];
     let mut unseen = Vec::new();
     for (kind, pointer, value, is_stopped, words) in broken {
