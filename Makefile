@@ -92,9 +92,9 @@ soak: packages ## random faults for half an hour; SOAK_FAULTS=, _SEED=, _LONGEST
 	@cargo run --quiet --locked -p tools --bin soak
 
 loss-long: packages ## the losses that take minutes: a Carbon that hangs for 15 of them; each crash of the queue
-	cargo test --release --locked -p carbon --lib -- enumeration:: --ignored --nocapture
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- loss:: --ignored
+	cargo test --release --locked -p carbon --lib -- enumeration:: --ignored --nocapture
 
 finished-long: packages ## every finished job is counted once while all parts end and hang (SOAK_SEED=)
 	cargo build --locked --workspace
