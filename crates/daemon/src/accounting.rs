@@ -19,6 +19,7 @@ use std::time::Duration;
 use slurm_points::finished::{FinishedLedger, FinishedRound, Found, HOUR, RememberedSpan};
 use slurm_points::replies::ReplyCounters;
 use slurm_snapshot::{Reply, ReplyKind, errno, one_more};
+use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
 use self::phase::{Ending, Phase, RoundUnderWay};
@@ -33,6 +34,9 @@ const MOST_JOBS: usize = 4000;
 
 /// The length of the first piece, s. How many jobs end in an hour is not known then.
 const FIRST_PIECE: i64 = 60;
+
+/// How long what was counted may be far ahead of the clock, before that is taken for right.
+const CLOCK_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Records for the queue's log, by name.
 pub(crate) type Records = Vec<(String, Arc<[u8]>)>;
@@ -49,6 +53,9 @@ pub(crate) struct Accounting {
     /// seconds.
     rebuild: Option<i64>,
     watermark: Watermark,
+    /// Since when what was counted has been far ahead of the clock, and what that said first, Unix
+    /// seconds.
+    ahead_since: Option<(Instant, i64)>,
     /// Seconds of end times that are read at once, and how many at most.
     piece: i64,
     longest_piece: i64,
@@ -67,6 +74,7 @@ impl Accounting {
             phase: Phase::Idle,
             rebuild: rebuilds.then_some(i64::MAX),
             watermark: Watermark::default(),
+            ahead_since: None,
             piece: FIRST_PIECE,
             longest_piece: HOUR,
             counters: ReplyCounters::default(),
@@ -155,7 +163,7 @@ impl Accounting {
             return;
         }
         let Phase::Idle = self.phase else { return one_more(&mut self.counters.skipped_round) };
-        ledger.lower_floor(now);
+        come_back(ledger, &mut self.ahead_since, now, &mut self.report);
         let from = self.watermark.next_from(now, self.plan.window, ledger.oldest_incomplete());
         let from = from.filter(|_| self.rebuild.is_none());
         let mut round = FinishedRound::new(now, self.plan.window, self.plan.levels);
@@ -382,6 +390,27 @@ impl Accounting {
 
     pub(crate) const fn counters(&self) -> (ReplyKind, ReplyCounters) {
         (ReplyKind::Finished, self.counters)
+    }
+}
+
+/// Brings a ledger back that a clock has left far ahead of now, once that is so for
+/// [`CLOCK_PATIENCE`]: a host may start with a clock that is behind until NTP has set it, and would
+/// count again what it has forgotten.
+fn come_back(
+    ledger: &mut FinishedLedger,
+    since: &mut Option<(Instant, i64)>,
+    now: i64,
+    report: &mut Report,
+) {
+    ledger.raise_floor(now);
+    if !ledger.is_ahead(now) {
+        *since = None;
+        return;
+    }
+    let (begin, first) = *since.get_or_insert_with(|| (Instant::now(), now));
+    if begin.elapsed() >= CLOCK_PATIENCE || !ledger.has_counted() {
+        report.clock_was_ahead(ledger.floor(), first.min(now));
+        ledger.lower_floor(first.min(now));
     }
 }
 

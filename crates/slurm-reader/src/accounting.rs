@@ -9,7 +9,6 @@ use std::ffi::{CStr, CString};
 use std::iter;
 
 use nix::unistd::Uid;
-use reader_process::names;
 use slurm_snapshot::{FINAL_STATES, Finished, RESIZING, Request, Used, Visibility, errno};
 use slurm_sys::{SLURMDB_ADMIN_OPERATOR, slurmdb_job_rec_t};
 
@@ -125,9 +124,7 @@ pub(crate) fn has_level(connection: &DbdConnection, own: &OwnConf, level: u32) -
 
 fn jobs(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallResult<Finished> {
     let requested = time(request);
-    let user_of =
-        if request.options.users { |id| names::host(id).ok().flatten() } else { |_| None };
-    let mut fold = FinishedFold::new(request.options.steps, user_of, requested);
+    let mut fold = FinishedFold::new(request.options.steps, requested);
     add_rows(connection, cluster, Statement { time: requested, running: false }, &mut fold)?;
     let mut too_wide = i64::MAX;
     for statement in proofs(requested, &request.known) {

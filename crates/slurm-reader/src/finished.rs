@@ -8,8 +8,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use slurm_snapshot::{
-    FINAL_STATES, Finished, FinishedJob, NameNumbers, RESIZING, Used, add_to, array, one_more,
-    sum_of,
+    FINAL_STATES, Finished, FinishedJob, FinishedUser, NameNumbers, RESIZING, Used, add_to, array,
+    one_more, sum_of,
 };
 use slurm_sys::slurmdb_job_rec_t;
 
@@ -73,8 +73,8 @@ impl GpuTres {
 pub(crate) struct FinishedFold {
     /// Whether to record which jobs have started.
     with_steps: bool,
-    /// Names of users without an association, which slurmdbd does not name, as sacct finds them.
-    user_of: fn(u32) -> Option<String>,
+    /// Users without an association, whom slurmdbd does not name, by id: the index of the name that
+    /// the host's name services have, as sacct finds it.
     without_association: BTreeMap<u32, u32>,
     /// Only jobs that ended in this time are counted; both ends belong to it.
     time: [i64; 2],
@@ -94,14 +94,9 @@ pub(crate) struct FinishedFold {
 }
 
 impl FinishedFold {
-    pub(crate) fn new(
-        with_steps: bool,
-        user_of: fn(u32) -> Option<String>,
-        time: [i64; 2],
-    ) -> Self {
+    pub(crate) fn new(with_steps: bool, time: [i64; 2]) -> Self {
         Self {
             with_steps,
-            user_of,
             without_association: BTreeMap::new(),
             time,
             has_rows: false,
@@ -197,8 +192,8 @@ impl FinishedFold {
         if let Some(number) = self.without_association.get(&id) {
             return *number;
         }
-        let name = (self.user_of)(id).unwrap_or_else(|| id.to_string());
-        let number = self.name(name.as_bytes());
+        // Not the index of an account or another user with that number for a name.
+        let number = self.names.number(&format!("{id}\0"));
         self.without_association.insert(id, number);
         number
     }
@@ -234,13 +229,21 @@ impl FinishedFold {
         for job in &mut self.jobs {
             job.qos = self.names.number(names.get(&job.qos).copied().unwrap_or_default());
         }
+        let mut names = self.names.into_names();
+        let mut users = Vec::new();
+        for (id, number) in self.without_association {
+            let place = usize::try_from(number).ok().and_then(|number| names.get_mut(number));
+            place.into_iter().for_each(|name| *name = id.to_string());
+            users.push(FinishedUser { number, id, ..FinishedUser::default() });
+        }
         Finished {
             empty_since: self
                 .before
                 .filter(|_| self.jobs.is_empty())
                 .map(|end| end.saturating_add(1)),
             jobs: self.jobs,
-            names: self.names.into_names(),
+            names,
+            users,
             unparsed: self.unparsed,
             unproved: !self.has_rows,
             started: self.started,

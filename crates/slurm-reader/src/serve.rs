@@ -154,8 +154,18 @@ impl<R: Rpcs> ReaderServer<'_, R> {
                         now,
                     );
                 }
+                (_, Some(Reply::Finished(finished))) => {
+                    let rows = finished.users.iter_mut();
+                    users.give_names(
+                        rows.map(|user| (user.id, &mut user.name, &mut user.looking_up)),
+                        now,
+                    );
+                }
                 _ => {}
             }
+        }
+        if let Some(Reply::Finished(finished)) = &mut reading.reply {
+            finished.take_user_names();
         }
         reading.cluster = self.conf_cache.cluster();
         Ok(reading)

@@ -35,6 +35,10 @@ pub struct Finished {
     pub jobs: Vec<FinishedJob>,
     /// Names of partitions, accounts, QOS and users.
     pub names: Vec<String>,
+    /// Users without an association, whom slurmdbd does not name, and whose names the reader is
+    /// still looking up. The others among the names are their own numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<FinishedUser>,
     /// Texts in the reply that could not be understood: their array tasks or TRES are missing.
     pub unparsed: u64,
     /// slurmdbd's answer was empty, and nothing proves that its database had answered: it says
@@ -48,6 +52,20 @@ pub struct Finished {
     pub started: Vec<(u64, (u32, u32), i64)>,
     /// If the request names jobs, this is the only part of the answer.
     pub used: Vec<Used>,
+}
+
+/// A user without an association.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FinishedUser {
+    /// The index of the name.
+    pub number: u32,
+    /// The user's id.
+    pub id: u32,
+    /// The name, if it was found.
+    pub name: Option<String>,
+    /// Whether the name services have not answered.
+    pub looking_up: bool,
 }
 
 /// CPU time that a job has used.
@@ -106,6 +124,18 @@ as_array! {
 }
 
 impl Finished {
+    /// Takes the names of users that were found; those whose names are not known yet stay.
+    pub fn take_user_names(&mut self) {
+        for user in &mut self.users {
+            let place =
+                usize::try_from(user.number).ok().and_then(|number| self.names.get_mut(number));
+            if let (Some(place), Some(name)) = (place, user.name.take()) {
+                *place = name;
+            }
+        }
+        self.users.retain(|user| user.looking_up);
+    }
+
     /// The name with this index; empty if there is none.
     pub fn name(&self, number: u32) -> &str {
         usize::try_from(number)

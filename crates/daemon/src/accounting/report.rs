@@ -168,10 +168,21 @@ impl Report {
             warn!(
                 floor,
                 now,
-                "the clock is far behind the jobs that were counted; finished jobs are not counted \
-                    until it is correct again"
+                "the clock is far behind the jobs that were counted: it was ahead then, or is \
+                    behind now; in ten minutes finished jobs are counted by this clock"
             );
         }
+    }
+
+    /// What was counted was up to `floor`, and now the clock has said `now` for long enough.
+    pub(super) fn clock_was_ahead(&mut self, floor: i64, now: i64) {
+        self.behind = false;
+        warn!(
+            floor,
+            now,
+            "the clock was ahead when jobs were counted; finished jobs are counted again if they \
+                ended since `now`; others that were not counted before are lost"
+        );
     }
 
     pub(super) const fn in_time(&mut self) {

@@ -106,6 +106,34 @@ async fn a_clock_that_was_ahead_at_the_first_start_leaves_no_round_without_an_en
     assert_eq!(accounting.counters.skipped_round, 0);
 }
 
+/// Rounds read nothing for as long as the clock had been ahead when a job ended.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_was_ahead_when_a_job_ended_costs_ten_minutes() {
+    let mut disk = Disk::new();
+    let mut first = accounting(&mut disk, NOW);
+    first.commit();
+    let ahead = NOW + 72 * HOUR;
+    let mut round = FinishedRound::new(ahead, HOUR, Levels::default());
+    round.is_complete = true;
+    let names = vec!["debug".to_owned()];
+    let jobs = vec![job(1, ahead, NOW)];
+    let ledger = first.ledger.as_mut().unwrap();
+    round.add(&Finished { jobs, names, ..Finished::default() }, 1, ledger);
+    let span = RememberedSpan { seconds: 25 * HOUR, ids: 1000 };
+    let next = ledger.next(round, NOW, span);
+    disk.extend(ledger.records(&next).unwrap());
+    let mut again = accounting(&mut disk, NOW);
+    again.commit();
+    for (after, more) in [(0, 60), (60, 539), (599, 61)] {
+        again.begin_round(NOW + after, NOW + after, true);
+        assert!(!is_reading(&again), "the clock may be behind until NTP has set it");
+        tokio::time::advance(Duration::from_secs(more)).await;
+    }
+    again.begin_round(NOW + 660, NOW + 660, true);
+    let Phase::Reading(work) = &again.phase else { panic!("{:?}", again.phase) };
+    assert_eq!(work.from, NOW, "what ended meanwhile counts");
+}
+
 /// From when the round that begins at `now` reads; `None` if it reads everything.
 async fn next_from(accounting: &mut Accounting, records: u64, now: i64) -> Option<i64> {
     accounting.note_statistics(records, 0, now);

@@ -51,6 +51,8 @@ pub struct Counts {
     first: i64,
     /// Nothing that ended before is counted, Unix seconds.
     floor: i64,
+    /// Where the floor was before it was lowered to a clock that was set back.
+    lowered_from: Option<i64>,
     /// The newest end that was counted.
     latest: Option<i64>,
     /// The newest hour before the floor of which a job was counted: slurmdbd may still have its
@@ -169,12 +171,12 @@ impl Incomplete {
     /// nothing is known then, it has not been seen as it is.
     pub(super) fn look(
         job: &FinishedJob,
-        has_partition: bool,
+        has_names: bool,
         steps: Option<Used>,
         known: Option<Self>,
         now: i64,
     ) -> Self {
-        let look = (seen::hash_row(job) << 1 | u64::from(has_partition), steps);
+        let look = (seen::hash_row(job) << 1 | u64::from(has_names), steps);
         // A clock that was ahead for a moment must not hold the job back for as long.
         let known = known.map(|known| Self { first: known.first.min(now), ..known });
         let first = known.map_or(now, |known| known.first);
@@ -302,12 +304,34 @@ impl FinishedLedger {
         self.incomplete.values().map(|incomplete| incomplete.end).min()
     }
 
-    /// Lowers a floor that comes from a clock that was ahead, but only while nothing was counted:
-    /// ids from before the floor are forgotten, and those jobs would be counted again.
-    pub fn lower_floor(&mut self, now: i64) {
-        if self.counts.latest.is_none() && self.counts.floor > now.saturating_add(FAR_AHEAD) {
-            self.counts.floor = now;
+    /// Whether nothing is read at `now`, Unix seconds, because the clock was far ahead, or is far
+    /// behind.
+    pub const fn is_ahead(&self, now: i64) -> bool {
+        self.counts.floor > now.saturating_add(FAR_AHEAD)
+    }
+
+    /// Raises a floor again that was lowered to a clock that was behind, or that has caught up since.
+    pub fn raise_floor(&mut self, now: i64) {
+        let counts = &mut self.counts;
+        if let Some(from) = counts.lowered_from.filter(|from| now >= *from) {
+            counts.floor = counts.floor.max(from);
+            counts.lowered_from = None;
         }
+    }
+
+    /// Whether anything was ever counted. If not, no clock makes a job count twice.
+    pub const fn has_counted(&self) -> bool {
+        self.counts.latest.is_some()
+    }
+
+    /// Lowers what comes from a clock that was ahead. Ids of what ended before the floor are
+    /// forgotten, so if it is this clock that is behind, the floor rises again when it is right.
+    pub fn lower_floor(&mut self, now: i64) {
+        let counts = &mut self.counts;
+        counts.lowered_from = counts.lowered_from.max(Some(counts.floor));
+        counts.floor = now;
+        counts.latest = counts.latest.map(|latest| latest.min(now));
+        counts.moment = counts.moment.map(|moment| moment.min(now));
     }
 
     /// The slot of a round that ends at `now`, if there is a round every `every` seconds: the open

@@ -37,7 +37,7 @@ fn is_begun_part(job: &FinishedJob) -> bool {
     job.state == RESIZING && job.end <= job.submit
 }
 
-/// Whether slurmdbd may not know all of a row yet, besides one without a partition: slurmdbd may
+/// Whether slurmdbd may not know all of a row yet, besides one without a name: slurmdbd may
 /// receive the record of a job's start after that of its end, and until then an array is one task.
 /// slurmctld sends the ends of jobs through its queue, and other changes of 1,000 jobs every 5 s past
 /// that queue: slurmdbd may learn later that some tasks of an array did start. Steps of a cancelled
@@ -215,10 +215,11 @@ impl FinishedRound {
             };
             let used = used.get(&job.id).copied().unwrap_or_default();
             let steps = (!self.lost_steps.contains(&job.id)).then_some(used);
-            let has_partition = !finished.name(job.partition).is_empty();
-            if !has_partition || may_grow(job, steps) {
+            let has_names =
+                !finished.name(job.partition).is_empty() && !self.lacks_user(job, finished);
+            if !has_names || may_grow(job, steps) {
                 let known = ledger.incomplete(job.id);
-                let incomplete = Incomplete::look(job, has_partition, steps, known, self.moment);
+                let incomplete = Incomplete::look(job, has_names, steps, known, self.moment);
                 self.incomplete.insert(job.id, incomplete);
                 if !incomplete.is_over(self.moment) {
                     continue;
@@ -242,6 +243,11 @@ impl FinishedRound {
                 self.count(&uncounted, &tally, finished, ledger);
             }
         }
+    }
+
+    /// Whether the job's user has a level, and the name for it is still being looked up.
+    fn lacks_user(&self, job: &FinishedJob, finished: &Finished) -> bool {
+        self.levels.users > 0 && finished.users.iter().any(|user| user.number == job.user)
     }
 
     /// `false` if this round has had it.
@@ -287,8 +293,12 @@ impl FinishedRound {
         let names = [job.account, job.qos, job.user].map(|name| finished.name(name));
         let kinds = self.levels.kinds().into_iter().zip(names).filter(|(kind, _)| kind.most > 0);
         let has_started = job.wait.is_some();
-        let own: Vec<String> =
-            kinds.map(|(kind, name)| self.level(kind, name, has_started, ledger)).collect();
+        let lacks_user = self.lacks_user(job, finished);
+        let own = kinds.map(|(kind, name)| match kind.own {
+            "user." if lacks_user => kind.others.to_owned(),
+            _ => self.level(kind, name, has_started, ledger),
+        });
+        let own: Vec<String> = own.collect();
         for level in ["total".to_owned(), partition].into_iter().chain(own) {
             let growing = self.figures.entry(level).or_default();
             growing.sums.add(tally);

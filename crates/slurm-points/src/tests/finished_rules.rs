@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use slurm_snapshot::{Finished, FinishedJob, RESIZING, Used};
+use slurm_snapshot::{Finished, FinishedJob, FinishedUser, RESIZING, Used};
 
 use crate::finished::{Counts, FinishedLedger, FinishedRound, Found, HOUR, Levels, RememberedSpan};
 
@@ -162,6 +162,33 @@ fn of_a_row_that_goes_on_only_the_steps_that_began_since_are_requested() {
     let steps = round.steps_of(&finished, &ledger);
     let since: Vec<_> = steps.iter().map(|job| (job.id, job.steps_since)).collect();
     assert_eq!(since, [(1, Some(START + 40)), (2, None)]);
+}
+
+/// A name service that does not answer holds up no other job.
+#[test]
+fn a_job_whose_user_has_no_name_yet_waits_for_it_and_then_counts_among_the_others() {
+    let (mut ledger, _) = first();
+    let mut levels = |after: i64, is_named: bool| {
+        let of = |id, user| FinishedJob { user, ..job(id, START + 5) };
+        let unnamed = FinishedUser { number: 2, id: 1003, looking_up: true, ..Default::default() };
+        let finished = Finished {
+            jobs: vec![of(1, 1), of(2, 2)],
+            names: ["debug", "ann", if is_named { "carol" } else { "1003" }].map(Into::into).into(),
+            users: if is_named { vec![] } else { vec![unnamed] },
+            ..Finished::default()
+        };
+        let levels = Levels { users: 5, ..Levels::default() };
+        let mut round = FinishedRound::new(START + after, HOUR, levels);
+        round.is_complete = true;
+        round.add(&finished, 1, &ledger);
+        ledger.adopt(ledger.next(round, ledger.slot(START + after, EVERY), SPAN));
+        let its = ledger.counts().totals.keys().filter(|level| level.contains("user"));
+        its.cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(levels(10, false), ["user.ann"]);
+    assert_eq!(levels(189, false), ["user.ann"]);
+    assert_eq!(levels(190, false), ["other_users", "user.ann"]);
+    assert_eq!(levels(250, true), ["other_users", "user.ann"]);
 }
 
 /// A database that was restored gives the numbers of the last rows again.
@@ -337,10 +364,30 @@ fn a_clock_that_is_behind_lowers_no_floor_of_lost_counts() {
             again = FinishedLedger::open("c", behind, &disk).0;
         }
         again.lower_floor(behind);
+        again.raise_floor(now);
         assert_eq!(again.floor(), floor, "restarted: {restarted}");
     }
     let counts = round(&mut again, &mut disk, now + 180, &jobs, &[]);
     assert_eq!(counts.totals["total"].jobs(), 0, "they were counted before");
+}
+
+/// Nothing was counted for as long as the clock had been ahead when a job ended: a year, once.
+#[test]
+fn what_ends_after_a_clock_was_ahead_is_counted_and_what_was_counted_then_is_not_again() {
+    let (mut ledger, mut disk) = first();
+    round(&mut ledger, &mut disk, START + 60, &[job(1, START + 5)], &[]);
+    let ahead = job(2, START + 3 * DAY);
+    round(&mut ledger, &mut disk, START + 3 * DAY, &[ahead], &[]);
+    let now = START + 600;
+    assert!(ledger.is_ahead(now) && ledger.has_counted());
+    ledger.lower_floor(now);
+    let mut at = |after: i64, jobs: &[FinishedJob]| {
+        ledger.raise_floor(now + after);
+        let counts = round(&mut ledger, &mut disk, now + after, jobs, &[]);
+        (counts.totals["total"].jobs(), ledger.floor() - now)
+    };
+    assert_eq!(at(60, &[job(3, now + 30)]), (3, 0));
+    assert_eq!(at(3 * DAY, &[ahead, job(4, now + 3 * DAY)]).0, 4);
 }
 
 /// A clock that was set back by ten minutes left all later rounds ten minutes in the future.

@@ -33,7 +33,7 @@ fn row() -> slurmdb_job_rec_t {
 }
 
 fn fold_row(row: &slurmdb_job_rec_t) -> (FinishedJob, Vec<String>, u64) {
-    let mut fold = FinishedFold::new(false, |_| None, [0, i64::MAX]);
+    let mut fold = FinishedFold::new(false, [0, i64::MAX]);
     fold.add(made(row));
     let gpus = [(1001, GpuTres::Gpus), (1002, GpuTres::Typed), (1003, GpuTres::Typed)];
     let finished = fold.finish(&gpus, &[(7, "normal".to_owned())]);
@@ -170,7 +170,7 @@ fn a_row_that_runs_or_ended_at_another_time_proves_the_answer_and_is_no_job() {
         ("ran", 3, 1201, 0),
         ("is known", 3, 999, 0),
     ] {
-        let mut fold = FinishedFold::new(true, |_| None, [1000, 1200]);
+        let mut fold = FinishedFold::new(true, [1000, 1200]);
         assert!(!fold.has_rows());
         fold.add(made(&slurmdb_job_rec_t { state, end, ..row() }));
         let finished = fold.finish(&[], &[]);
@@ -180,13 +180,13 @@ fn a_row_that_runs_or_ended_at_another_time_proves_the_answer_and_is_no_job() {
             "{what}"
         );
     }
-    assert!(FinishedFold::new(true, |_| None, [1000, 1200]).finish(&[], &[]).unproved);
+    assert!(FinishedFold::new(true, [1000, 1200]).finish(&[], &[]).unproved);
 }
 
 #[test]
 fn a_row_before_the_time_shows_since_when_nothing_ended() {
     let empty_since = |rows: &[(u32, i64)]| {
-        let mut fold = FinishedFold::new(true, |_| None, [1000, 1200]);
+        let mut fold = FinishedFold::new(true, [1000, 1200]);
         rows.iter()
             .for_each(|&(state, end)| fold.add(made(&slurmdb_job_rec_t { state, end, ..row() })));
         fold.finish(&[], &[]).empty_since
@@ -211,7 +211,7 @@ fn a_job_that_was_never_eligible_waited_since_it_was_submitted() {
 
 #[test]
 fn of_jobs_that_had_started_it_is_noted_how_to_ask_for_their_steps() {
-    let mut fold = FinishedFold::new(true, |_| None, [0, i64::MAX]);
+    let mut fold = FinishedFold::new(true, [0, i64::MAX]);
     fold.add(made(&slurmdb_job_rec_t { array_job_id: 9, array_task_id: 3, ..row() }));
     fold.add(made(&slurmdb_job_rec_t { jobid: 10, start: 0, ..row() }));
     // slurmdbd returns the steps of jobs that ended since the time in the request: this one never
@@ -269,7 +269,7 @@ fn of_several_partitions_the_first_counts_and_a_user_without_a_name_is_his_numbe
 /// each version.
 #[test]
 fn a_row_that_comes_several_times_is_one_job() {
-    let mut fold = FinishedFold::new(true, |_| None, [0, i64::MAX]);
+    let mut fold = FinishedFold::new(true, [0, i64::MAX]);
     for id in [5, 5, 6, 5] {
         fold.add(made(&slurmdb_job_rec_t { db_index: id, ..row() }));
     }
@@ -278,20 +278,33 @@ fn a_row_that_comes_several_times_is_one_job() {
     assert_eq!((ids, finished.started.len()), (vec![5, 6], 2));
 }
 
-/// The other collectors and sacct have names, so one user had two paths.
+/// The other collectors and sacct have names, so one user had two paths. A name service that hung
+/// stopped all finished jobs, and one that failed gave a user the path of a number for good.
 #[test]
-fn a_user_without_an_association_has_the_name_that_sacct_finds() {
-    let user_of = |id| (id == 1003).then(|| "carol".to_owned());
-    let mut fold = FinishedFold::new(false, user_of, [0, i64::MAX]);
-    for (id, uid) in [(5, 1003), (6, 1003), (7, 1004)] {
-        fold.add(made(&slurmdb_job_rec_t {
-            db_index: id,
-            uid,
-            user: std::ptr::null_mut(),
-            ..row()
-        }));
+fn a_user_without_an_association_has_the_name_that_is_found_or_waits_for_it() {
+    let mut fold = FinishedFold::new(false, [0, i64::MAX]);
+    let without = |id, uid, account| slurmdb_job_rec_t {
+        db_index: id,
+        uid,
+        user: std::ptr::null_mut(),
+        account: text(account),
+        ..row()
+    };
+    // An account may have a number for a name.
+    for (id, uid, account) in
+        [(5, 1003, c"1003"), (6, 1003, c"a"), (7, 1004, c"a"), (8, 1005, c"a")]
+    {
+        fold.add(made(&without(id, uid, account)));
     }
-    let finished = fold.finish(&[], &[]);
+    let mut finished = fold.finish(&[], &[]);
+    for user in &mut finished.users {
+        user.name = (user.id == 1003).then(|| "carol".to_owned());
+        user.looking_up = user.id == 1005;
+    }
+    finished.take_user_names();
     let users: Vec<&str> = finished.jobs.iter().map(|job| finished.name(job.user)).collect();
-    assert_eq!(users, ["carol", "carol", "1004"]);
+    assert_eq!(users, ["carol", "carol", "1004", "1005"]);
+    assert_eq!(finished.name(finished.jobs[0].account), "1003");
+    let waits: Vec<u32> = finished.users.iter().map(|user| user.number).collect();
+    assert_eq!(waits, [finished.jobs[3].user]);
 }

@@ -75,6 +75,7 @@ impl FinishedLedger {
             first: old.first,
             efficiency: round.efficiency,
             floor: floor_above,
+            lowered_from: old.lowered_from,
             latest,
             forgotten: old.forgotten.max(forgotten),
             moment: Some(round.moment),
