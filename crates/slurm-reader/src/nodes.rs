@@ -87,6 +87,7 @@ impl CountedNodes {
             },
             gpus,
             unparsed,
+            cpu_load: number(record.cpu_load),
             reason_time: moment(record.reason_time),
             slurmd: name(record.version()),
         };
@@ -96,6 +97,7 @@ impl CountedNodes {
             gpus: found.gpus.clone(),
             mark: options.marks.then_some(nodes.marks.len()),
         };
+        nodes.out.extend(found.out(&name(record.name())));
         if options.marks {
             nodes.marks.push(NodeMark {
                 name: name(record.name()),
@@ -105,7 +107,7 @@ impl CountedNodes {
             });
         }
         if options.rows {
-            nodes.rows.push(found.row(name(record.name()), number(record.cpu_load)));
+            nodes.rows.push(found.row(name(record.name())));
         }
         Some(counted)
     }

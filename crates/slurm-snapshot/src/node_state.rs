@@ -6,7 +6,9 @@
 
 pub(crate) mod service;
 
-use crate::nodes::{Memory, NodeRow, NodeTally, Nodes};
+use self::service::changes_power;
+use crate::known::KnownSum;
+use crate::nodes::{Memory, NodeRow, NodeTally, Nodes, OutNode, Scarcest};
 use crate::release::Release;
 use crate::shares::Shares;
 use crate::sums::{add_to, one_more};
@@ -66,6 +68,9 @@ const EXTERNAL_SINCE: Release = Release::new(25, 5);
 
 /// The release from which a failing node with jobs on part of it is shown as failing.
 const FAILING_WHILE_MIXED: Release = Release::new(25, 11);
+
+/// In which shares are added.
+const MILLION: u64 = 1_000_000;
 
 /// The state of a node in a release.
 #[derive(Clone, Copy, Debug)]
@@ -174,6 +179,8 @@ pub struct FoundNode {
     pub gpus: Vec<(String, Shares)>,
     /// How many texts about them could not be understood.
     pub unparsed: u64,
+    /// Load average × 100.
+    pub cpu_load: Option<u32>,
     /// Since when it has its reason.
     pub reason_time: Option<i64>,
     /// The release of its slurmd; empty if it has not registered since slurmctld was started.
@@ -197,7 +204,7 @@ impl FoundNode {
     }
 
     /// The node by itself.
-    pub fn row(&self, name: String, cpu_load: Option<u32>) -> NodeRow {
+    pub fn row(&self, name: String) -> NodeRow {
         let [drain, not_responding] = [DRAIN, NO_RESPOND].map(|flag| self.state.has(flag));
         NodeRow {
             name,
@@ -205,8 +212,23 @@ impl FoundNode {
             drain,
             not_responding,
             tally: self.tally(),
-            cpu_load,
+            cpu_load: self.cpu_load,
         }
+    }
+
+    /// The node among those that are out, if it is one of them.
+    pub fn out(&self, name: &str) -> Option<OutNode> {
+        let has = |flags| self.state.has(flags);
+        let node = OutNode {
+            name: String::new(),
+            down: self.state.base() == DOWN,
+            drain: has(DRAIN) && !has(POWER_DOWN | POWERING_DOWN | POWER_DRAIN),
+            fail: has(FAIL),
+            not_responding: has(NO_RESPOND) && !changes_power(self.state.number),
+            since: self.reason_time,
+        };
+        let is_out = node.down || node.drain || node.fail || node.not_responding;
+        is_out.then(|| OutNode { name: name.to_owned(), ..node })
     }
 }
 
@@ -222,6 +244,10 @@ impl Nodes {
         }
         for (kind, shares) in &node.gpus {
             self.gpus.entry(kind.clone()).or_default().add(*shares);
+        }
+        self.cpu_load.add(KnownSum::new(node.cpu_load.map(u64::from)));
+        if node.state.is_usable() {
+            self.scarcest.add(&tally);
         }
         if node.state.has(MAINT) {
             self.maintenance.add(&tally);
@@ -247,6 +273,22 @@ impl Nodes {
     pub fn sort_times(&mut self) {
         self.drain_since.sort_unstable();
         self.down_since.sort_unstable();
+    }
+}
+
+impl Scarcest {
+    /// Adds a node that jobs may use.
+    fn add(&mut self, tally: &NodeTally) {
+        let memory = tally.memory.allocated.value().zip(tally.memory.real.value());
+        let parts = [
+            Some((tally.cpus.allocated, tally.cpus.total)),
+            Some((tally.gpus.allocated, tally.gpus.total)),
+            memory,
+        ];
+        let share = |(used, all): (u64, u64)| used.saturating_mul(MILLION).checked_div(all);
+        let greatest = parts.into_iter().flatten().filter_map(share).max().unwrap_or(0);
+        one_more(&mut self.nodes);
+        add_to(&mut self.millionths, greatest.min(MILLION));
     }
 }
 
@@ -324,6 +366,7 @@ mod tests {
             memory: Memory::default(),
             gpus: vec![(String::new(), Shares::new(0, 1, state.is_usable()))],
             unparsed: 0,
+            cpu_load: None,
             reason_time: Some(9),
             slurmd: "22.05.8".to_owned(),
         }
@@ -368,6 +411,49 @@ mod tests {
         assert_eq!(nodes.reserved.nodes, Shares { allocated: 1, idle: 1, other: 1, total: 3 });
         assert_eq!(nodes.reserved.cpus.total, 24);
         assert_eq!(nodes.maintenance.nodes, Shares { allocated: 0, idle: 1, other: 0, total: 1 });
+    }
+
+    /// A node that power saving turns off would take a name from one that is broken.
+    #[test]
+    fn only_nodes_that_are_out_are_named() {
+        let named = |number| found(number).out("n1").is_some();
+        for number in [DOWN, IDLE | DRAIN, MIXED | DRAIN, IDLE | FAIL, MIXED | NO_RESPOND, 0x1001] {
+            assert!(named(number), "{number:#x}");
+        }
+        for number in [
+            IDLE,
+            MIXED,
+            IDLE | MAINT,
+            IDLE | POWERED_DOWN,
+            IDLE | POWERING_UP | NO_RESPOND,
+            IDLE | DRAIN | POWER_DRAIN,
+            IDLE | PLANNED,
+        ] {
+            assert!(!named(number), "{number:#x}");
+        }
+        let node = found(DOWN | DRAIN | NO_RESPOND).out("n1").unwrap();
+        assert_eq!(
+            (node.down, node.drain, node.fail, node.not_responding),
+            (true, true, false, true)
+        );
+        assert_eq!((node.name.as_str(), node.since), ("n1", Some(9)));
+    }
+
+    /// Jobs waited while 60 % of the CPUs were in use: the memory was full.
+    #[test]
+    fn a_node_is_as_full_as_what_it_has_least_of() {
+        let known = |number| KnownSum::new(Some(number));
+        let node = |cpu, memory, state: u32| FoundNode {
+            cpus: [cpu, 8],
+            memory: Memory { real: known(100), allocated: memory, free: known(0) },
+            ..found(state)
+        };
+        let mut nodes = Nodes::default();
+        nodes.add(&node(4, known(100), MIXED));
+        nodes.add(&node(2, known(10), MIXED));
+        nodes.add(&node(2, KnownSum::new(None), MIXED));
+        nodes.add(&node(8, known(100), MIXED | DRAIN));
+        assert_eq!(nodes.scarcest, Scarcest { nodes: 3, millionths: 1_500_000 });
     }
 
     /// The text comes from the node.

@@ -90,6 +90,13 @@ pub struct Nodes {
     /// `reason_time`): Unix seconds, oldest first. Nodes without a reason have no time. A drained
     /// node that goes down keeps the time of its reason.
     pub down_since: Vec<i64>,
+    /// The load averages × 100 of the nodes, of those that have reported one.
+    pub cpu_load: KnownSum,
+    /// How full the nodes are that jobs may use.
+    pub scarcest: Scarcest,
+    /// The nodes that are out, in slurmctld's order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub out: Vec<OutNode>,
     /// Each node by itself, if requested.
     pub rows: Vec<NodeRow>,
     /// The state and the starts of each node, if requested, in slurmctld's order.
@@ -100,6 +107,35 @@ pub struct Nodes {
     /// Texts that could not be understood (a GRES count). Their nodes are counted, but the values
     /// in those texts are missing.
     pub unparsed: u64,
+}
+
+/// How full nodes are, each by the resource of which it has the least left: CPUs, memory or GPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scarcest {
+    /// Nodes that are neither down nor drained.
+    pub nodes: u64,
+    /// The sum of their greatest shares in use, each in millionths.
+    pub millionths: u64,
+}
+
+/// A node that is down, drained or draining, set to fail, or whose slurmd does not respond. Not one
+/// that power saving turns off or on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutNode {
+    /// Its name.
+    pub name: String,
+    /// Whether its base state is down.
+    pub down: bool,
+    /// Whether it is drained or draining.
+    pub drain: bool,
+    /// Whether it is failing.
+    pub fail: bool,
+    /// Whether its slurmd does not respond.
+    pub not_responding: bool,
+    /// Since when it has its reason: Unix seconds.
+    pub since: Option<i64>,
 }
 
 /// One node.

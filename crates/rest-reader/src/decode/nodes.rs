@@ -20,7 +20,7 @@ const MOST_NODES: u64 = 65_536;
 /// average: a map has room for eleven with its first entry.
 const NAME_COST: usize = 1200;
 
-/// Bytes of a node's mark in addition to its name; more than those of a range of nodes.
+/// Bytes of a node's mark, or of one that is out, in addition to its name; more than those of a range of nodes.
 const ENTRY: usize = 48;
 
 /// slurmrestd's words for flags, where they are not ours: with the bit.
@@ -91,6 +91,10 @@ impl Payload for NodesAnswer {
                 node.charge(if partition.members.len() > ranges { ENTRY } else { 0 })?;
             }
         }
+        if let Some(out) = found.out(&name) {
+            node.charge(name.len().saturating_add(ENTRY))?;
+            nodes.out.push(out);
+        }
         if self.options.marks {
             node.charge(name.len().saturating_add(ENTRY))?;
             nodes.marks.push(NodeMark {
@@ -101,7 +105,7 @@ impl Payload for NodesAnswer {
             });
         }
         if self.options.rows {
-            nodes.rows.push(found.row(name, node.value("cpu_load")?));
+            nodes.rows.push(found.row(name));
         }
         Ok(())
     }
@@ -143,6 +147,7 @@ fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, 
         },
         gpus,
         unparsed,
+        cpu_load: node.value("cpu_load")?,
         reason_time: node.moment("reason_changed_at")?,
         slurmd: slurmd.unwrap_or_default().into_owned(),
     })

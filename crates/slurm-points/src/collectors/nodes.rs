@@ -5,9 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use slurm_snapshot::{NodeRow, NodeTally, Nodes, Reply, ReplyKind, ReplyOptions, Shares, add_to};
+use slurm_snapshot::{
+    NodeRow, NodeTally, Nodes, OutNode, Reply, ReplyKind, ReplyOptions, Shares, add_to,
+};
 
 use super::{Begin, Collect, Collector, Start};
+use crate::derive::exact_f64;
 use crate::levels::Names::{Closed, Configured};
 use crate::levels::{Name, OTHER, Table};
 use crate::named_paths::Points;
@@ -68,6 +71,13 @@ levels! {
         drained or draining.");
     DOWN: Level<Table<Out>, 0> = ("slurm_nodes.down", [], OUT,
         "How long nodes that are not drained have been down, from the time of their reason.");
+    OUT_NODE: Level<Table<OutNodes>, 1> = ("slurm_nodes.out.<node>", [Configured(200)], OF_OUT,
+        "Each node that is down, drained or draining, set to fail, or not responding, and no \
+         others: one that is well again is 0 once more. Without nodes that power saving turns off \
+         or on. 200 names have paths, each for 30 days after it was out last; `other`: the sum of \
+         the rest.");
+    ALL: Level<Table<Nodes>, 0> = ("slurm_nodes.all", [], OF_ALL,
+        "How busy and how full all nodes are.");
     NODE: Level<Table<NodeTally>, 1> = ("slurm_nodes.node.<node>", [Configured(65_536)], SHARES,
         "Each node: `each = true`, off by default; with `node_state` it makes 19 paths.");
     NODE_STATE: Level<Table<NodeRow>, 1> = ("slurm_nodes.node_state.<node>", [Configured(65_536)],
@@ -85,7 +95,34 @@ struct Out {
     now: i64,
 }
 
+/// One node that is out, or several.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct OutNodes {
+    down: u64,
+    drain: u64,
+    fail: u64,
+    not_responding: u64,
+    since: Option<i64>,
+}
+
 metrics! {
+    OF_OUT: OutNodes =
+        average(down, "count", "1 if the node is down, regardless of whether it is also drained"),
+        average(drain, "count", "1 if it is drained or draining"),
+        average(fail, "count", "1 if it is set to fail"),
+        average(not_responding, "count", "1 if its slurmd does not respond"),
+        last("out_since", "Unix s", |o| o.since,
+            "the time of its reason (`sinfo -R`), of several nodes the first; no point without a \
+             reason");
+    OF_ALL: Nodes =
+        average("cpu_load", "load",
+            |n| n.cpu_load.value().map(|load| exact_f64(load) / 100.0),
+            "load averages over the last minute, of all nodes that report one"),
+        average("scarcest_used", "fraction",
+            |n| (n.scarcest.nodes > 0)
+                .then(|| exact_f64(n.scarcest.millionths) / 1e6 / exact_f64(n.scarcest.nodes)),
+            "mean of each usable node's greatest share in use, of CPUs, memory and GPUs (fasrc's \
+             `peralloc`); jobs wait if it is near 1");
     OF_RECORDS: Nodes =
         average(future, "count", "FUTURE nodes: configured, but not present yet"),
         average(blank, "count", "records that slurmctld sent empty: up to 22.05 also powered-down \
@@ -139,6 +176,14 @@ impl Collect<SurveyReplies> for NodesCollector {
         let mut slurmds: BTreeMap<String, u64> = slurmds.collect();
         let other = slurmds.remove(OTHER).unwrap_or(0);
         points.push_summed(&SLURMD, [], &slurmds, other, add_to);
+        points.push(&ALL, [], nodes);
+        points.push_summed(
+            &OUT_NODE,
+            [],
+            &out_nodes(&nodes.out),
+            OutNodes::default(),
+            OutNodes::add,
+        );
         let now = replies.there(ReplyKind::Nodes, timestamp);
         let out = |since: &[i64]| Out { since: since.to_owned(), now };
         points.push(&DRAINED, [], &out(&nodes.drain_since));
@@ -155,6 +200,24 @@ impl Collect<SurveyReplies> for NodesCollector {
 
     fn changed_memory(&mut self) -> Option<String> {
         self.events.as_mut()?.changed_memory()
+    }
+}
+
+fn out_nodes(nodes: &[OutNode]) -> BTreeMap<String, OutNodes> {
+    let one = |node: &OutNode| OutNodes {
+        down: node.down.into(),
+        drain: node.drain.into(),
+        fail: node.fail.into(),
+        not_responding: node.not_responding.into(),
+        since: node.since,
+    };
+    nodes.iter().map(|node| (node.name.clone(), one(node))).collect()
+}
+
+impl OutNodes {
+    fn add(&mut self, more: Self) {
+        slurm_snapshot::add_members!(self, more; down drain fail not_responding);
+        self.since = self.since.into_iter().chain(more.since).min();
     }
 }
 
@@ -197,6 +260,43 @@ mod tests {
         let state = ["down 1", "drain 1", "not_responding 0", "cpu_load 1.5"];
         let state = state.map(|point| format!("c.slurm_nodes.node_state.n1.gauge-{point}"));
         assert_eq!(of_it[of_it.len() - 4..], state.each_ref()[..]);
+    }
+
+    /// On call the list of nodes was empty: only numbers of nodes were known.
+    #[test]
+    fn nodes_that_are_out_have_names_and_no_more_than_200_of_them_for_long() {
+        let node = |name: &str, since| OutNode {
+            name: name.to_owned(),
+            drain: true,
+            since: Some(since),
+            ..OutNode::default()
+        };
+        let mut collector = started(&COLLECTOR, &[]);
+        let mut round = |timestamp, out: Vec<OutNode>| {
+            let nodes = Nodes { out, ..Nodes::default() };
+            let reply = Reply::Nodes(Box::new(nodes));
+            let replies = SurveyReplies::with_only(ReplyKind::Nodes, reply);
+            let points = surveyed(&mut collector, timestamp, &replies).into_iter();
+            points.filter(|point| point.contains("slurm_nodes.out.")).collect::<Vec<_>>()
+        };
+        let expected = ["down 0", "drain 1", "fail 0", "not_responding 0", "out_since 7"];
+        let path = |name: &str, figure: &str| format!("c.slurm_nodes.out.{name}.gauge-{figure}");
+        assert_eq!(round(60, vec![node("n1", 7)]), expected.map(|figure| path("n1", figure)));
+        let well = ["down 0", "drain 0", "fail 0", "not_responding 0", "out_since 0"];
+        assert_eq!(round(120, vec![]), well.map(|figure| path("n1", figure)));
+        assert_eq!(round(180, vec![]), [""; 0], "once");
+        let mut paths = std::collections::BTreeSet::new();
+        for day in 1..10 {
+            let bad = ["a.b/c;d", "other", "knoten-ü", &"n".repeat(300)];
+            let new = (0..600).map(|number| node(&format!("x{day}-{number}"), day));
+            let points =
+                round(day * 3600, bad.map(|name| node(name, 9)).into_iter().chain(new).collect());
+            paths.extend(
+                points.iter().map(|point| point.split(".gauge-").next().unwrap().to_owned()),
+            );
+            has_all(&points, &[&path("other", &format!("out_since {}", day.min(9)))]);
+        }
+        assert_eq!(paths.len(), 200, "n1 keeps its own, and the others have one");
     }
 
     #[test]
