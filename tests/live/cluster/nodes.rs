@@ -56,6 +56,8 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
     ensure!((nodes.future, nodes.records, nodes.unparsed) == (Some(2), records, 0), "{nodes:?}");
     ensure!(nodes.blank == records - shown - 2, "{nodes:?}");
     totals(&rows, &nodes);
+    fullness(&rows, &states, &nodes);
+    out(&states, &nodes);
     reserved(cast, &rows, &nodes)?;
     flags(&states, &nodes);
     for flag in known(cast, FLAGS) {
@@ -79,6 +81,50 @@ fn totals(rows: &[Row], nodes: &Nodes) {
     for row in &nodes.rows {
         assert_eq!(row.tally, tally(once[row.name.as_str()]), "{}", row.name);
     }
+}
+
+/// Load, and how full the nodes are, from sinfo's columns of each node.
+fn fullness(rows: &[Row], states: &BTreeMap<String, (String, BTreeSet<String>)>, nodes: &Nodes) {
+    let once: BTreeMap<&str, &Row> =
+        rows.iter().map(|row| (row["nodelist"].as_str(), row)).collect();
+    let loads = once.values().filter_map(|row| row["cpuload"].parse::<f64>().ok());
+    let load: f64 = loads.map(|load| load * 100.0).sum();
+    let seen = nodes.cpu_load.value().unwrap_or(0);
+    assert_eq!(format!("{load:.0}"), seen.to_string());
+    let is_usable = |name: &str| {
+        let (base, flags) = &states[name];
+        base != "down" && !flags.contains("drain")
+    };
+    let float = |number: u64| f64::from(u32::try_from(number).unwrap());
+    let shares = once.iter().filter(|(name, _)| is_usable(name)).map(|(_, row)| {
+        let of = tally(row);
+        let part = |used, all| if all > 0 { float(used) / float(all) } else { 0.0 };
+        let memory = part(row["allocmem"].parse().unwrap(), row["memory"].parse().unwrap());
+        let parts =
+            [part(of.cpus.allocated, of.cpus.total), part(of.gpus.allocated, of.gpus.total)];
+        parts.into_iter().fold(memory, f64::max).min(1.0)
+    });
+    let shares: Vec<f64> = shares.collect();
+    let (seen, sum) = (nodes.scarcest, shares.iter().sum::<f64>());
+    assert_eq!(seen.nodes, u64::try_from(shares.len()).unwrap());
+    assert!(sum > 0.0 && (sum - float(seen.millionths) / 1e6).abs() < 1e-3, "{sum} {seen:?}");
+}
+
+/// The names of those that are out, by scontrol's words.
+fn out(states: &BTreeMap<String, (String, BTreeSet<String>)>, nodes: &Nodes) {
+    let shown = states.iter().filter(|(_, (base, flags))| {
+        let has = |flag: &str| flags.contains(flag);
+        let is_off = ["power_down", "powering_down", "power_drain"].into_iter().any(has);
+        let moves = is_off || ["powered_down", "powering_up", "power_up"].into_iter().any(has);
+        base == "down"
+            || (has("drain") && !is_off)
+            || has("fail")
+            || (has("not_responding") && !moves)
+    });
+    let shown: BTreeSet<&str> = shown.map(|(name, _)| name.as_str()).collect();
+    let named: BTreeSet<&str> = nodes.out.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(named, shown);
+    assert!(nodes.out.len() > 4, "{named:?}");
 }
 
 /// By the nodes of the active reservations, and by sinfo's column of releases.
