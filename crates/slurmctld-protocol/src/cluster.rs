@@ -13,6 +13,7 @@ use crate::exchange::{Exchange, Reply, Share};
 use crate::hosts::Hosts;
 use crate::known_numbers::KnownNumbers;
 use crate::local_socket::LocalSocket;
+use crate::moment::Moments;
 use crate::problem::{Cause, NativeProblem};
 use crate::slurm_conf::{self, Controller, SlurmConf};
 
@@ -42,6 +43,7 @@ pub(crate) struct Cluster {
     kernel: Option<Kernel>,
     hosts: Hosts,
     socket: LocalSocket,
+    moments: Moments,
     numbers: KnownNumbers,
     /// Which port of a range is next.
     turns: u16,
@@ -79,6 +81,7 @@ impl Cluster {
         timeout: Duration,
     ) -> Result<Reply, NativeProblem> {
         let end = Share::new(timeout);
+        self.moments.begin_tick();
         self.numbers.read_file().await;
         let conf = self.read_conf(named, end.step()).await?;
         let mut problems: Vec<(String, NativeProblem)> = Vec::new();
@@ -199,7 +202,8 @@ impl Cluster {
             let auth = &conf.auth;
             let socket = &mut self.socket;
             let kernel = &mut self.kernel;
-            let mut exchange = Exchange { number, rpc, slurm_user, auth, socket, kernel };
+            let moments = &mut self.moments;
+            let mut exchange = Exchange { number, rpc, slurm_user, auth, socket, moments, kernel };
             match exchange.run(&addresses, port, share).await {
                 Ok(reply) => {
                     let unsigned = !reply.is_signed && number <= LAST_SIGNED;

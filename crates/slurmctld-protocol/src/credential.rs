@@ -6,6 +6,7 @@ use std::{io, slice};
 
 use crate::local_socket::LocalSocket;
 use crate::message::{Message, Plugin, request_hash};
+use crate::moment::{Moments, Step};
 use crate::munge::{self, Munge, MungeError};
 use crate::problem::{Cause, NativeProblem};
 use crate::sackd;
@@ -23,13 +24,15 @@ impl AuthType {
     pub(crate) async fn credential(
         &self,
         socket: &mut LocalSocket,
+        moments: &mut Moments,
         number: u16,
         slurm_user: Option<u32>,
         deadline: Instant,
     ) -> Result<(Plugin, Vec<u8>), NativeProblem> {
         let hash = request_hash(number);
         let make = async {
-            let server = socket.connect(self.paths(), deadline).await?;
+            let server =
+                socket.connect(self.paths(), deadline, (moments, Step::Credential)).await?;
             Ok(match self {
                 Self::Munge(Munge { ttl, .. }) => {
                     (Plugin::Munge, munge::encode(server, *ttl, &hash, slurm_user).await?)
@@ -47,6 +50,7 @@ impl AuthType {
     pub(crate) async fn check(
         &self,
         socket: &mut LocalSocket,
+        moments: &mut Moments,
         message: &Message<'_>,
         slurm_user: Option<u32>,
         deadline: Instant,
@@ -55,7 +59,8 @@ impl AuthType {
             return Ok(false);
         };
         let decode = async {
-            munge::decode(socket.connect(self.paths(), deadline).await?, credential).await
+            let server = socket.connect(self.paths(), deadline, (moments, Step::Check)).await?;
+            munge::decode(server, credential).await
         };
         let decoded = decode.await.map_err(|error| match error {
             MungeError::Refused { .. } => {

@@ -1,23 +1,25 @@
 //! One request to one slurmctld: a connection, a message, a reply, each with its own deadline.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use reader_process::listener::Kernel;
 use reader_process::route;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use slurm_snapshot::{Statistics, errno};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::io::Interest;
 
 use crate::credential::unknown;
 use crate::local_socket::LocalSocket;
 use crate::message::{self, Content, MOST, Message};
+use crate::moment::{Moments, Step};
 use crate::number::Refusal;
 use crate::problem::{Cause, NativeProblem};
 use crate::slurm_conf::AuthType;
 use crate::statistics;
-use crate::timed::Timed;
+use crate::timed::{Registered, Timed};
 
 /// For each step but the reply, if there is time for [`STEPS`] of them.
 const STEP: Duration = Duration::from_secs(3);
@@ -95,6 +97,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) auth: &'a AuthType,
     /// Of munged or sackd.
     pub(crate) socket: &'a mut LocalSocket,
+    pub(crate) moments: &'a mut Moments,
     pub(crate) kernel: &'a mut Option<Kernel>,
 }
 
@@ -110,17 +113,22 @@ impl Exchange<'_> {
         let begin = Instant::now();
         let auth = self.auth;
         let deadline = share.step();
-        let made = auth.credential(self.socket, self.number, self.slurm_user, deadline).await;
+        let made = auth
+            .credential(self.socket, self.moments, self.number, self.slurm_user, deadline)
+            .await;
         let (plugin, credential) = made?;
         let slurmctld = connect(addresses, port, share.step()).await?;
-        check_listener(self.kernel, &slurmctld, self.slurm_user, share.step()).await?;
+        let is_local =
+            check_listener(self.kernel, &slurmctld, self.slurm_user, share.step()).await?;
+        let moment = is_local.then_some((&mut *self.moments, Step::Reply));
         let request = message::request(self.number, plugin, &credential);
-        let bytes = transfer(Timed::new(slurmctld, share.reply()), &request).await?;
+        let bytes = transfer(Timed::new(slurmctld, share.reply(), moment), &request).await?;
         let elapsed = begin.elapsed();
         let not_a_reply =
             |_| NativeProblem::new(Cause::Reply, "what it sends is not a reply to the request");
         let message = Message::from_bytes(&bytes).map_err(not_a_reply)?;
-        let is_signed = auth.check(self.socket, &message, self.slurm_user, share.step()).await?;
+        let is_signed =
+            auth.check(self.socket, self.moments, &message, self.slurm_user, share.step()).await?;
         match message.content(self.number).map_err(not_a_reply)? {
             Content::Statistics(body) => {
                 let text = "its statistics are longer or shorter than they should be";
@@ -138,10 +146,7 @@ impl Exchange<'_> {
 }
 
 /// Sends the request and receives the reply, without its length.
-async fn transfer(
-    mut slurmctld: Timed<TcpStream>,
-    request: &[u8],
-) -> Result<Vec<u8>, NativeProblem> {
+async fn transfer(mut slurmctld: Timed<'_>, request: &[u8]) -> Result<Vec<u8>, NativeProblem> {
     let first = async {
         slurmctld.send(request).await?;
         slurmctld.up_to(4).await
@@ -181,30 +186,49 @@ async fn connect(
     for address in addresses {
         let share = deadline.saturating_duration_since(Instant::now()).checked_div(others.max(1));
         others = others.saturating_sub(1);
-        let connected =
-            timeout(share.unwrap_or_default(), TcpStream::connect((*address, port))).await;
-        let (cause, error) = match connected {
-            Ok(Ok(slurmctld)) => return Ok(slurmctld),
-            Ok(Err(error)) => (Cause::Connect, error),
-            Err(late) => (Cause::ConnectTimeout, late.into()),
+        let until = Instant::now().checked_add(share.unwrap_or_default()).unwrap_or(deadline);
+        let (cause, error) = match connect_to((*address, port).into(), until).await {
+            Ok(slurmctld) => return Ok(slurmctld),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => (Cause::ConnectTimeout, error),
+            Err(error) => (Cause::Connect, error),
         };
         problem = NativeProblem::new(cause, format!("no connection to {address}: {error}"));
     }
     Err(problem)
 }
 
-/// On this host, only root or SlurmUser may listen on slurmctld's port. The first question may
-/// have the kernel load a module from a file, so a thread asks it.
+/// A connection within this host stands at once, and the runtime need not know it.
+async fn connect_to(address: SocketAddr, deadline: Instant) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let slurmctld = TcpStream::from(socket);
+    if slurmctld.peer_addr().is_err() {
+        let registered = Registered::new(slurmctld.try_clone()?.into())?;
+        registered.wait(Interest::WRITABLE, deadline).await?;
+        if let Some(error) = slurmctld.take_error()? {
+            return Err(error);
+        }
+    }
+    Ok(slurmctld)
+}
+
+/// Whether it is this host's. There only root or SlurmUser may listen on slurmctld's port. The first
+/// question may have the kernel load a module from a file, so a thread asks it.
 async fn check_listener(
     kernel: &mut Option<Kernel>,
     slurmctld: &TcpStream,
     slurm_user: Option<u32>,
     deadline: Instant,
-) -> Result<(), NativeProblem> {
+) -> Result<bool, NativeProblem> {
     let ends = slurmctld.local_addr().and_then(|near| Ok((near, slurmctld.peer_addr()?)));
     let (near, address) = ends.map_err(|error| of_transfer(&error))?;
     if !route::is_local(near.ip(), address.ip()).map_err(|error| of_route(address.ip(), &error))? {
-        return Ok(());
+        return Ok(false);
     }
     let loaded = match kernel.take() {
         Some(kernel) => Ok(kernel),
@@ -227,7 +251,7 @@ async fn check_listener(
             );
             Err(NativeProblem::new(Cause::Imposter, text))
         }
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(true),
         // The kernel shows no connection that was reset. It may have been anybody's, so that this is
         // no refusal of slurmctld's.
         Err(error) if is_close(&error) || matches!(slurmctld.take_error(), Ok(Some(_))) => {
@@ -333,7 +357,7 @@ mod tests {
     #[tokio::test]
     async fn a_kernel_whose_module_does_not_come_is_waited_for_by_a_thread_until_the_deadline() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let slurmctld = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let slurmctld = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut kernel, me) = (None, Some(getuid().as_raw()));
         let soon = || Instant::now() + Duration::from_millis(50);
         let (end, modprobe) = std::sync::mpsc::channel::<()>();

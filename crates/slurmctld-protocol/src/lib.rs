@@ -15,6 +15,7 @@ mod hosts;
 mod known_numbers;
 mod local_socket;
 mod message;
+mod moment;
 mod munge;
 mod number;
 mod pack;

@@ -1,41 +1,70 @@
 //! The local socket of munged or sackd.
 //!
-//! Its path may be on a file system that hangs, so a thread opens it. From then on connections go
-//! to what was opened, by way of /proc/self/fd, and no path is looked up until that socket has no
+//! Its path may be on a file system that hangs, so a thread opens it. If its folder is in memory
+//! (tmpfs, as /run is), connections go to its path. Else they go to what was opened, by way of
+//! /proc/self/fd, which costs a tenth of a tick, and no path is looked up until that socket has no
 //! server any more.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use tokio::net::UnixStream;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::time::sleep;
 
+use crate::moment::{Moments, Step};
 use crate::timed::Timed;
+
+/// `TMPFS_MAGIC`.
+const TMPFS: u64 = 0x0102_1994;
 
 /// A socket whose queue is full refuses at once, and nothing tells when there is room.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// A connection to it.
-pub(crate) type LocalStream = Timed<UnixStream>;
+pub(crate) type LocalStream<'a> = Timed<'a>;
 
 /// The sockets to try, and those of them that exist.
 #[derive(Debug, Default)]
 pub(crate) struct LocalSocket {
     paths: Vec<PathBuf>,
-    open: Vec<OwnedFd>,
+    open: Vec<Place>,
+}
+
+/// Where one of them is reached.
+#[derive(Debug)]
+enum Place {
+    InMemory(SocketAddrUnix),
+    Open(OwnedFd),
+}
+
+impl Place {
+    fn address(&self) -> io::Result<SocketAddrUnix> {
+        match self {
+            Self::InMemory(address) => Ok(address.clone()),
+            Self::Open(socket) => {
+                Ok(SocketAddrUnix::new(format!("/proc/self/fd/{}", socket.as_raw_fd()))?)
+            }
+        }
+    }
 }
 
 impl LocalSocket {
     /// Connects to the first that accepts it.
-    pub(crate) async fn connect(
+    pub(crate) async fn connect<'a>(
         &mut self,
         paths: &[PathBuf],
         deadline: Instant,
-    ) -> io::Result<LocalStream> {
+        moment: (&'a mut Moments, Step),
+    ) -> io::Result<LocalStream<'a>> {
+        let stream = self.connect_again(paths, deadline).await?;
+        Ok(Timed::new(stream, deadline, Some(moment)))
+    }
+
+    async fn connect_again(&mut self, paths: &[PathBuf], deadline: Instant) -> io::Result<OwnedFd> {
         if self.paths == paths {
             match self.connect_to_open(deadline).await {
                 // Its server may have started again, with another socket.
@@ -48,11 +77,11 @@ impl LocalSocket {
         self.connect_to_open(deadline).await
     }
 
-    async fn connect_to_open(&self, deadline: Instant) -> io::Result<LocalStream> {
+    async fn connect_to_open(&self, deadline: Instant) -> io::Result<OwnedFd> {
         let mut failure = ErrorKind::NotFound.into();
-        for socket in &self.open {
-            match connect(socket, deadline).await {
-                Ok(stream) => return Ok(Timed::new(stream, deadline)),
+        for place in &self.open {
+            match connect(&place.address()?, deadline).await {
+                Ok(stream) => return Ok(stream),
                 Err(error) => failure = error,
             }
         }
@@ -60,27 +89,30 @@ impl LocalSocket {
     }
 }
 
-async fn connect(socket: &OwnedFd, deadline: Instant) -> io::Result<UnixStream> {
-    let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
+async fn connect(address: &SocketAddrUnix, deadline: Instant) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     while Instant::now() < deadline {
-        match UnixStream::connect(&path).await {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => sleep(AGAIN).await,
-            connected => return connected,
+        match rustix::net::connect(&socket, address) {
+            Ok(()) => return Ok(socket),
+            Err(Errno::AGAIN) => sleep(AGAIN).await,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Err(ErrorKind::TimedOut.into())
 }
 
 /// Those that exist, in a thread.
-async fn open(paths: &[PathBuf], deadline: Instant) -> io::Result<Vec<OwnedFd>> {
+async fn open(paths: &[PathBuf], deadline: Instant) -> io::Result<Vec<Place>> {
     let owner = format!("the socket {paths:?}");
     let paths = paths.to_vec();
     let open = move || {
         let mut found = Vec::new();
         let mut failure = Errno::NOENT;
         for path in paths {
-            match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-                Ok(socket) => found.push(socket),
+            match rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+                Ok(socket) => found.push(in_memory(&path).unwrap_or(Place::Open(socket))),
                 Err(Errno::NOENT) => {}
                 Err(error) => failure = error,
             }
@@ -89,6 +121,14 @@ async fn open(paths: &[PathBuf], deadline: Instant) -> io::Result<Vec<OwnedFd>> 
     };
     let patience = deadline.saturating_duration_since(Instant::now());
     waiting_threads::ask(&owner, "", patience, open).await?
+}
+
+/// Its path without links, if its folder is in memory, so that looking it up waits for nothing.
+fn in_memory(path: &Path) -> Option<Place> {
+    let path = path.canonicalize().ok()?;
+    let found = rustix::fs::statfs(path.parent()?).ok()?;
+    (u64::try_from(found.f_type) == Ok(TMPFS))
+        .then(|| SocketAddrUnix::new(&path).ok().map(Place::InMemory))?
 }
 
 #[cfg(test)]
@@ -108,18 +148,38 @@ mod tests {
         let paths = ["absent", "dead", "good"].map(|name| folder.path().join(name));
         let mut socket = LocalSocket::default();
         let soon = || within(Duration::from_secs(60));
-        let error = socket.connect(&paths, soon()).await.unwrap_err();
+        let error = socket.connect_again(&paths, soon()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
         drop(UnixListener::bind(&paths[1]).unwrap());
-        let error = socket.connect(&paths, soon()).await.unwrap_err();
+        let error = socket.connect_again(&paths, soon()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         for _ in 0..2 {
             let good = UnixListener::bind(&paths[2]).unwrap();
             for _ in 0..2 {
-                let _client = socket.connect(&paths, soon()).await.unwrap();
+                let _client = socket.connect_again(&paths, soon()).await.unwrap();
                 good.accept().unwrap();
             }
             fs::remove_file(&paths[2]).unwrap();
+        }
+    }
+
+    /// munge's unit makes its folder again at each start.
+    #[tokio::test]
+    async fn a_socket_in_memory_is_reached_by_its_path_also_when_its_folder_is_another() {
+        let memory = Path::new("/dev/shm");
+        if rustix::fs::statfs(memory).is_ok_and(|found| u64::try_from(found.f_type) != Ok(TMPFS)) {
+            return;
+        }
+        let folder = tempfile::tempdir_in(memory).unwrap();
+        let path = [folder.path().join("munge/sock")];
+        let mut socket = LocalSocket::default();
+        for _ in 0..2 {
+            fs::create_dir(folder.path().join("munge")).unwrap();
+            let server = UnixListener::bind(&path[0]).unwrap();
+            socket.connect_again(&path, within(Duration::from_secs(60))).await.unwrap();
+            server.accept().unwrap();
+            assert!(matches!(*socket.open, [Place::InMemory(_)]), "{socket:?}");
+            fs::remove_dir_all(folder.path().join("munge")).unwrap();
         }
     }
 
@@ -134,9 +194,10 @@ mod tests {
         rustix::net::bind(&listener, &address).unwrap();
         rustix::net::listen(&listener, 0).unwrap();
         let mut socket = LocalSocket::default();
-        let _first = socket.connect(&path, within(Duration::from_secs(60))).await.unwrap();
+        let _first = socket.connect_again(&path, within(Duration::from_secs(60))).await.unwrap();
         let begin = Instant::now();
-        let error = socket.connect(&path, within(Duration::from_millis(200))).await.unwrap_err();
+        let error =
+            socket.connect_again(&path, within(Duration::from_millis(200))).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(begin.elapsed() >= Duration::from_millis(200), "it gave up at once");
         let room = async {
@@ -144,7 +205,7 @@ mod tests {
             rustix::net::accept(&listener).unwrap()
         };
         let (second, _) =
-            tokio::join!(socket.connect(&path, within(Duration::from_secs(60))), room);
+            tokio::join!(socket.connect_again(&path, within(Duration::from_secs(60))), room);
         second.unwrap();
     }
 }

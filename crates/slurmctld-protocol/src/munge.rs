@@ -58,7 +58,7 @@ pub(crate) struct Decoded {
 
 /// A new credential with this payload, which only `restricted_to` can decode; without its NUL.
 pub(crate) async fn encode(
-    munged: LocalStream,
+    munged: LocalStream<'_>,
     ttl: u32,
     payload: &[u8],
     restricted_to: Option<u32>,
@@ -78,7 +78,10 @@ pub(crate) async fn encode(
 }
 
 /// What is in a credential, which has no NUL.
-pub(crate) async fn decode(munged: LocalStream, credential: &[u8]) -> Result<Decoded, MungeError> {
+pub(crate) async fn decode(
+    munged: LocalStream<'_>,
+    credential: &[u8],
+) -> Result<Decoded, MungeError> {
     let answer = exchange(munged, [DECODE, DECODED], &packed_text(credential)).await?;
     let mut answer = Unpack(&answer);
     check(&mut answer)?;
@@ -97,7 +100,7 @@ pub(crate) async fn decode(munged: LocalStream, credential: &[u8]) -> Result<Dec
 
 /// Sends a message of the first type and returns the body of the answer, which has the second.
 async fn exchange(
-    mut munged: LocalStream,
+    mut munged: LocalStream<'_>,
     [send, expect]: [u8; 2],
     body: &[u8],
 ) -> Result<Vec<u8>, MungeError> {

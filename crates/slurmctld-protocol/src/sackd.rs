@@ -26,7 +26,7 @@ pub(crate) fn sockets(cluster: Option<&str>) -> Vec<PathBuf> {
 
 /// A token for a message with this hash.
 pub(crate) async fn token(
-    mut sackd: LocalStream,
+    mut sackd: LocalStream<'_>,
     number: u16,
     hash: &[u8],
     restricted_to: Option<u32>,

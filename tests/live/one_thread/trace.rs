@@ -47,9 +47,42 @@ fn harm(call: &str) -> Option<&'static str> {
         "clone" | "clone3" => (!call.contains("CLONE_THREAD")).then_some("starts a program"),
         // The kind of a descriptor that was inherited, and whether it is ready now.
         "newfstatat" if call.contains("AT_EMPTY_PATH") => None,
-        "ppoll" if call.contains("{tv_sec=0, tv_nsec=0}, NULL") => None,
+        "poll" | "ppoll" if is_short(call) => None,
         _ => (!HARMLESS.split_whitespace().any(|harmless| harmless == name))
             .then_some("is not known to be harmless"),
+    }
+}
+
+/// Whether this poll(2) or ppoll(2) waits for 2 ms at most.
+fn is_short(call: &str) -> bool {
+    let arguments = call.rsplit_once(") = ").map_or(call, |(arguments, _)| arguments);
+    let after = |word: &str| arguments.rsplit_once(word).map(|(_, rest)| rest);
+    let number = |text: &str| -> Option<u64> {
+        text.split(|one: char| !one.is_ascii_digit()).next()?.parse().ok()
+    };
+    let milliseconds = || number(after("], ")?.split(", ").nth(1)?);
+    let nanoseconds = || number(after("{tv_sec=0, tv_nsec=")?);
+    nanoseconds().is_some_and(|most| most <= 2_000_000)
+        || (!arguments.contains("tv_sec") && milliseconds().is_some_and(|most| most <= 2))
+}
+
+#[test]
+fn a_poll_is_harmless_by_its_timeout() {
+    for (call, expected) in [
+        ("poll([{fd=9<UNIX:[1]>, events=POLLIN}], 1, 2) = 1 ([{fd=9, revents=POLLIN}])", true),
+        ("poll([{fd=9, events=POLLIN}], 1, 3) = 0 (Timeout)", false),
+        ("poll([{fd=9, events=POLLIN}], 1, -1) = 1", false),
+        ("ppoll([{fd=9, events=POLLIN}], 1, {tv_sec=0, tv_nsec=0}, NULL, 8) = 0 (Timeout)", true),
+        (
+            "ppoll([{fd=9, events=POLLIN}], 1, {tv_sec=0, tv_nsec=2000000}, NULL, 8) = 1 \
+             ([{fd=9, revents=POLLIN}], left {tv_sec=0, tv_nsec=1})",
+            true,
+        ),
+        ("ppoll([{fd=9, events=POLLIN}], 1, {tv_sec=1, tv_nsec=0}, NULL, 8) = 0", false),
+        ("ppoll([{fd=9, events=POLLIN}], 1, {tv_sec=0, tv_nsec=5000000}, NULL, 8) = 0", false),
+        ("ppoll([{fd=9, events=POLLIN}], 1, NULL, NULL, 8) = 1", false),
+    ] {
+        assert_eq!(is_short(call), expected, "{call}");
     }
 }
 
