@@ -87,7 +87,7 @@ fn totals(rows: &[Row], nodes: &Nodes) {
 fn fullness(rows: &[Row], states: &BTreeMap<String, (String, BTreeSet<String>)>, nodes: &Nodes) {
     let once: BTreeMap<&str, &Row> =
         rows.iter().map(|row| (row["nodelist"].as_str(), row)).collect();
-    let loads = once.values().filter_map(|row| row["cpuload"].parse::<f64>().ok());
+    let loads = once.values().filter_map(|row| row["cpusload"].parse::<f64>().ok());
     let load: f64 = loads.map(|load| load * 100.0).sum();
     let seen = nodes.cpu_load.value().unwrap_or(0);
     assert_eq!(format!("{load:.0}"), seen.to_string());

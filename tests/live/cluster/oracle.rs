@@ -16,7 +16,7 @@ const JOB_COLUMNS: &str = "jobarrayid state partition numcpus numnodes userid ac
     submittime eligibletime starttime endtime prioritylong name nodelist reason tres-alloc";
 
 const NODE_COLUMNS: &str = "nodelist partitionname statelong nodeaiot cpusstate memory allocmem \
-    freemem gres gresused version cpuload";
+    freemem gres gresused version cpusload";
 
 pub(crate) type Row = BTreeMap<&'static str, String>;
 

@@ -73,7 +73,7 @@ levels! {
         "How long nodes that are not drained have been down, from the time of their reason.");
     OUT_NODE: Level<Table<OutNodes>, 1> = ("slurm_nodes.out.<node>", [Configured(200)], OF_OUT,
         "Each node that is down, drained or draining, set to fail, or not responding, and no \
-         others: one that is well again is 0 once more. Without nodes that power saving turns off \
+         others: one that works again is 0 once more. Without nodes that power saving turns off \
          or on. 200 names have paths, each for 30 days after it was out last; `other`: the sum of \
          the rest.");
     ALL: Level<Table<Nodes>, 0> = ("slurm_nodes.all", [], OF_ALL,

@@ -127,9 +127,10 @@ pub(super) struct EndedRun {
 }
 
 impl EndedRun {
-    /// Whether a row may be such a run: that of a resized job starts when it is submitted.
+    /// Whether a row may be such a run: that of a resized job was submitted, by slurmdbd's key, when
+    /// it was resized, and started then or before.
     pub(super) fn may_be(job: &FinishedJob, counted: Counted) -> bool {
-        counted.kind.may_run_again() && job.wait.is_some() && job.start == job.submit
+        counted.kind.may_run_again() && job.wait.is_some() && job.start <= job.submit
     }
 
     pub(super) fn from_job(job: &FinishedJob, counted: Counted) -> Self {
