@@ -217,14 +217,15 @@ pub(crate) fn nodes_out() -> Panel {
     .opens("Cluster", "cluster")
 }
 
-/// 0 or a state, by node.
+/// 0 or a state, by node. `other` has numbers of nodes, of which each is one here.
 const BROKEN: &str = "limit(maximumAbove(groupByNode(group(\
-    $prefix.slurm_nodes.node_state.*.gauge-drain, \
-    scale($prefix.slurm_nodes.node_state.*.gauge-not_responding, 2), \
-    scale($prefix.slurm_nodes.node_state.*.gauge-down, 3)), -2, 'max'), 0), 40)";
+    isNonNull(removeBelowValue($prefix.slurm_nodes.out.*.gauge-drain, 1)), \
+    scale(isNonNull(removeBelowValue($prefix.slurm_nodes.out.*.gauge-not_responding, 1)), 2), \
+    scale(isNonNull(removeBelowValue($prefix.slurm_nodes.out.*.gauge-{down,fail}, 1)), 3)), \
+    -2, 'max'), 0), 40)";
 
 const NO_NODE: &str = "No data: no node was out of service in the time shown. \
-    Needs: [collectors.nodes] with enabled = true and each = true.";
+    Needs: [collectors.nodes] with enabled = true.";
 
 /// Which nodes are out, from when to when.
 pub(crate) fn nodes_by_name() -> Panel {
@@ -232,7 +233,7 @@ pub(crate) fn nodes_by_name() -> Panel {
         "Nodes that are down, drained or do not respond",
         "Every node that was out of service at some time of those shown. sinfo -R has the reason.",
         NO_NODE,
-        &[(1, "drained", "orange"), (2, "not responding", "purple"), (3, "down", "red")],
+        &[(1, "drained", "orange"), (2, "not responding", "purple"), (3, "down or failing", "red")],
     )
     .nodes(BROKEN, 0)
     .sized(24, 8)

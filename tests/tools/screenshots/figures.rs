@@ -194,7 +194,7 @@ fn each(lines: &mut Lines, drained: u32) {
             let drain = out || number % 9 == 0 && number * 10 / 9 < drained;
             let figures = [("down", down), ("drain", drain), ("not_responding", down)]
                 .map(|(leaf, is_so)| (leaf, f64::from(is_so)));
-            lines.all(&format!("slurm_nodes.node_state.{name}"), &figures);
+            lines.all(&format!("slurm_nodes.out.{name}"), &figures);
         }
     }
 }
