@@ -163,9 +163,11 @@ impl HttpClient {
             RestProblem::new(Stage::Listener, text)
         };
         let (port, owner) = look().map_err(|error| problem(unknown_listener(&error)))?;
-        // This user has the token already.
-        let own = [0, geteuid().as_raw()];
-        let users: Vec<u32> = own.into_iter().chain(names::number(rest_user)).collect();
+        // This user has the token already. A name service is only asked about another.
+        let mut users = vec![0, geteuid().as_raw()];
+        if owner.is_some_and(|owner| !users.contains(&owner)) {
+            users.extend(names::number(rest_user));
+        }
         check_user(port, owner, &users, &format!("root nor {rest_user}")).map_err(problem)
     }
 
