@@ -82,7 +82,8 @@ adapt() {
 
 # Documents are in one folder here, without pictures and without those for developers.
 links() {
-    sed -i -e '/](docs\/images\//d' -e '/^!\[.*](images\//d' -e 's|](\(\.\./\)*docs/|](|g' -e 's|](\(\.\./\)*README\.md|](README.md|g' \
+    sed -i -e '/](docs\/images\//d' -e '/^!\[.*](images\//d' \
+        -e 's|](\(\.\./\)*docs/|](|g' -e 's|](\(\.\./\)*README\.md|](README.md|g' \
         -e 's|](\(\.\./\)*config/slurm-graphite\.toml)|](slurm-graphite.toml)|g' \
         -e 's|](\(\.\./\)*config/|](../../slurm-graphite/|g' \
         -e 's#\[\([^]]*\)\](\(\.\./\)*\(tests/[^)]*\|CONTRIBUTING\.md\|development/[^)]*\|images/[^)]*\))#\1#g' "$1"

@@ -300,10 +300,11 @@ function States({ panel, frames, width, height }) {
   const first = Math.ceil(panel.from / every);
   const ticks = Array.from({ length: Math.floor(panel.to / every) - first + 1 }, (_, i) => (first + i) * every);
   const box = (left, top, width, height, more) => ({ position: 'absolute', left, top, width, height, ...more });
+  const label = { lineHeight: `${row}px`, textAlign: 'right', whiteSpace: 'nowrap', overflow: 'hidden' };
   return (
     <div className="states" style={{ position: 'relative', width, height, fontSize: 12 }}>
       {frames.map((frame, line) => (
-        <div key={line} style={box(0, line * row, names - 8, row, { lineHeight: `${row}px`, textAlign: 'right', whiteSpace: 'nowrap', overflow: 'hidden' })}>
+        <div key={line} style={box(0, line * row, names - 8, row, label)}>
           {panel.series[line].name}
         </div>
       ))}
