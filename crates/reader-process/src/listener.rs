@@ -1,9 +1,9 @@
 //! Whose program has the other end of a connection within this host. The kernel's NETLINK_SOCK_DIAG
 //! tells everybody, for the price of a look-up.
 //!
-//! From 23.02 on slurmctld signs no reply, and a token must not go to anybody else. Anyone may bind its port while it is down, so on the
-//! controller's own host the kernel is asked. /proc/net/tcp would take a walk over all connections,
-//! and may leave out some while others come and go.
+//! From 23.02 on slurmctld signs no reply, and a token must not go to anybody else. Anyone may bind
+//! its port while it is down, so on the controller's own host the kernel is asked. /proc/net/tcp
+//! would take a walk over all connections, and may leave out some while others come and go.
 //!
 //! The question is asked on the loop's thread, unlike all else that may wait: a thread would cost
 //! more than the question, twice in each tick. It waits only for locks of the kernel, which another

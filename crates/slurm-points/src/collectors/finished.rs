@@ -204,7 +204,8 @@ metrics! {
         average("window_jobs", "count", |c| c.reading.window_jobs,
             "rows of jobs that ended in the last `window`; no point if a part could not be read"),
         average("changed", "count", |c| c.reading.changed,
-            "rows that changed after they were counted, and stay counted as they were, but for time that they ran longer"),
+            "rows that changed after they were counted, and stay counted as they were, but for time \
+             that they ran longer"),
         last(changed_total, "count", "changed since the first start"),
         average("unparsed", "count", |c| c.reading.unparsed,
             "texts that could not be parsed; above 0, array tasks or TRES are missing from the \
