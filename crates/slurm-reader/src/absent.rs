@@ -98,12 +98,10 @@ fn what_is_not_known_of_a_job_is_no_zero() {
     };
     let figures = |record: &slurm_job_info_t| {
         let mut records = [known, *record];
-        let reply = job_info_msg_t {
-            last_update: 100,
-            record_count: 2,
-            job_array: records.as_mut_ptr(),
-            ..Default::default()
-        };
+        let job_array = records.as_mut_ptr();
+        let mut reply = job_info_msg_t { record_count: 2, job_array, ..Default::default() };
+        // Not above: that would be all members of 20.11.
+        reply.last_update = 100;
         let options = ReplyOptions { users: true, ..ReplyOptions::default() };
         let published = PublishedJobs { started_since: Some(1), ..PublishedJobs::default() };
         let counted = jobs::from_reply(made(&reply), Duration::ZERO, options, Some(published));

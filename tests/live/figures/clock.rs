@@ -10,10 +10,10 @@ use super::{CONDITIONAL, is_of};
 
 const TICKS: u64 = 20;
 
-/// Times of events that may not have happened at the first tick: slurmctld counted its jobs,
-/// backfill ran, a tick was delivered. Once there, they stay.
-const MOMENTS: &str = "job_states_ts job_states_age bf_last_cycle_when bf_last_cycle_age \
-    req_time_start last_delivery";
+/// Times of events that may not have happened at the first tick, and what is unknown until then:
+/// slurmctld counted its jobs, backfill ran, a tick was delivered. Once there, they stay.
+const MOMENTS: &str = "job_states_ts job_states_age jobs_pending jobs_running bf_last_cycle_when \
+    bf_last_cycle_age req_time_start last_delivery";
 
 /// A type of RPC appears with its first RPC.
 const TYPES: &str = ".slurm_rpc_stats.type.";

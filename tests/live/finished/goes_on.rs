@@ -145,7 +145,8 @@ fn every_run_of_a_job_that_was_resized_and_requeued_counts() -> Result<()> {
     wait::until("the requeued run in Carbon", MINUTE, || {
         stage.state("requeued").is_ok_and(|jobs| jobs == 1)
     })?;
-    // Without waiting for the two minutes after a requeue.
+    // Without waiting for the two minutes after a requeue, which begin when the nodes are free.
+    wait::until("its time in the queue", MINUTE, || stage.is_in_state(by_hand, "PENDING"))?;
     stage.accounting.slurm.call(&format!("scontrol update jobid={by_hand} starttime=now"))?;
     wait::until("its next run", MINUTE * 3, || stage.is_in_state(by_hand, "RUNNING"))?;
     wait::until("its end", MINUTE, || stage.is_in_state(by_hand, "COMPLETED"))?;

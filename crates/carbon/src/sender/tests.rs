@@ -351,7 +351,11 @@ async fn a_peer_that_closes_what_is_idle_gets_each_tick_at_most_three_times() {
 /// and none was ever done.
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_soon_closes_what_is_idle_gets_each_tick_few_times() {
-    for (millis, interval, ticks) in [(2000, 3, 300), (2000, 30, 60), (750, 1, 900)] {
+    for (seed, (millis, interval, ticks)) in (0..8)
+        .flat_map(|seed| [(2000, 3, 300), (2000, 30, 60), (750, 1, 900)].map(|kind| (seed, kind)))
+    {
+        // Of the delays before the next connection, on which it depends how soon four closes agree.
+        fastrand::seed(seed);
         let timer = Duration::from_millis(millis);
         let kind = ReceiverKind { closes_idle_after: Some(timer), ..ReceiverKind::default() };
         let _receiver = world::begin(&[kind]);
@@ -361,9 +365,12 @@ async fn a_peer_that_soon_closes_what_is_idle_gets_each_tick_few_times() {
         let status = sender.status();
         sender.stop();
         let most = world::writes().values().copied().max().unwrap();
-        let what = format!("{timer:?}, every {interval} s");
-        assert!(most <= 6, "{what}: a tick was written {most} times");
-        assert!(status.connects <= 8, "{what}: {status:?}");
+        let what = format!("{timer:?}, every {interval} s, seed {seed}");
+        assert!(
+            u64::from(most) <= status.connects,
+            "{what}: a tick was written {most} times: {status:?}"
+        );
+        assert!(status.connects <= 12, "{what}: {status:?}");
         assert!(status.held * interval < 180, "{what}: ticks are done: {status:?}");
     }
 }

@@ -20,7 +20,11 @@ fn remove_files(dir: &Path, is_one: impl Fn(&str) -> bool) {
 
 pub(super) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
-    for file in fs::read_dir(from).unwrap().flatten() {
+    // A queue that runs writes meanwhile. The newest segment comes first: one that is copied before
+    // its successor may end within a record, as after no kill.
+    let mut files: Vec<_> = fs::read_dir(from).unwrap().flatten().collect();
+    files.sort_by_key(|file| std::cmp::Reverse(file.file_name()));
+    for file in files {
         // A queue that runs removes files.
         let copied = fs::copy(file.path(), to.join(file.file_name()));
         assert!(copied.is_ok() || !file.path().exists(), "{copied:?}");
