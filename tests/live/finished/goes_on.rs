@@ -133,6 +133,7 @@ fn rows_that_a_slurmctld_without_its_state_has_ended_count_until_they_end() -> R
 /// slurmctld keeps the moment of the resize, which is slurmdbd's key, so all later runs have one
 /// row.
 #[test]
+#[ignore = "make finished-long: next to other tests slurmctld does not start the requeued job again"]
 fn every_run_of_a_job_that_was_resized_and_requeued_counts() -> Result<()> {
     let mut stage = Stage::start()?;
     let args = ["-N2", "-n2", "--no-kill", "--requeue", "--wrap", "sleep 10"];
