@@ -174,7 +174,8 @@ impl Report {
         }
     }
 
-    /// What was counted was up to `floor`, and now the clock has said `now` for long enough.
+    /// Reports that jobs were counted up to `floor`, a time ahead of the clock, which has said `now`
+    /// for long enough to be believed.
     pub(super) fn clock_was_ahead(&mut self, floor: i64, now: i64) {
         self.behind = false;
         warn!(
