@@ -22,8 +22,8 @@ use clap_mangen::Man;
 use crate::cli::{Cli, Options};
 use crate::page::ManualPage;
 
-/// What cli.rs takes from the daemon: its flags, and parsers of values, of which there are none
-/// here.
+/// Stands for the daemon's `config`, from which cli.rs takes flags, and parsers of values, of which
+/// there are none here.
 mod config {
     pub(crate) use crate::flags::{Flags, OnceFlags, PathFlags, StatsFlags};
 
@@ -41,7 +41,7 @@ const NAME: &str = "slurm-graphite";
 /// The configuration as it is installed.
 const SHIPPED: &str = include_str!("../../config/slurm-graphite.toml");
 
-/// What the command line does not know of itself: sections of terms, and below each what it means.
+/// Sections that the command line does not have: terms, and below each its meaning.
 const SECTIONS: &str = include_str!("sections.md");
 
 fn main() -> Result<()> {
@@ -109,7 +109,7 @@ fn program() -> Result<String> {
     Ok(page.finish())
 }
 
-/// What clap_mangen makes of a command's options, without its heading.
+/// The options of a command as clap_mangen prints them, without their heading.
 fn options(command: Command) -> Result<String> {
     let mut bytes = Vec::new();
     let man = Man::new(command.disable_help_flag(true));

@@ -5,6 +5,7 @@
 //! documentation (stage.rs). Lines that cannot run here are in [`EXCEPTIONS`] with the reason.
 
 mod blocks;
+mod comments;
 mod english;
 mod licences;
 mod log_messages;

@@ -1,5 +1,5 @@
-//! What Carbon reads: legal paths, batches of points, and their bytes. Nothing here waits, reads or
-//! writes.
+//! Points in the form that Carbon reads: legal paths, batches of points, and their bytes. Nothing
+//! here waits, reads or writes.
 
 #![forbid(unsafe_code)]
 

@@ -12,7 +12,7 @@ pub const MAX_COMPONENT: usize = 200;
 /// The longest legal path, bytes.
 pub const MAX_PATH: usize = 1024;
 
-/// Why a path is not legal.
+/// A reason why a path is not legal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
@@ -58,7 +58,7 @@ fn look_closely(path: &str) -> Result<(), PathError> {
     })
 }
 
-/// What a byte of a path is: safe in a component, or one of these.
+/// The kind of a dot; a byte that is safe in a component has the kind 0.
 const DOT: u8 = 1;
 const UNSAFE: u8 = 2;
 #[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]

@@ -60,7 +60,7 @@ impl Protocol {
     }
 }
 
-/// What a destination calls points.
+/// The names that a destination gives to points.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum MetricNames {
     /// By their paths.
@@ -87,7 +87,7 @@ pub struct WireError(#[from] serde_pickle::Error);
 /// Some points of a batch, ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// How many points.
+    /// The number of points.
     pub points: u32,
     /// Length, big-endian, and pickle.
     pub body: Vec<u8>,
@@ -113,7 +113,7 @@ pub fn frames(batch: &Batch) -> Result<Vec<Frame>, WireError> {
     std::iter::from_fn(frame).collect()
 }
 
-/// How many points the frames have together.
+/// The number of points in all frames together.
 #[must_use]
 pub fn points(frames: &[Frame]) -> u64 {
     frames.iter().map(|frame| u64::from(frame.points)).sum()
@@ -198,7 +198,7 @@ fn push_line(lines: &mut String, path: &str, value: f64, timestamp: i64) {
     let _ = writeln!(lines, "{path} {value} {timestamp}");
 }
 
-/// How many of the next points fit into a frame.
+/// The number of the next points that fit into a frame.
 fn fitting<'a>(points: impl Iterator<Item = Point<'a>>) -> usize {
     let mut bytes = LIST_OVERHEAD;
     points

@@ -1,4 +1,4 @@
-//! What our kernel knows about the peer's acknowledgements on a connection.
+//! The acknowledgements of the peer on a connection, as our kernel knows them.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -11,9 +11,9 @@ use std::time::Duration;
 pub struct Acks {
     /// Bytes that the peer's kernel has not acknowledged.
     pub unacked: u64,
-    /// How often it was tried since the last acknowledgement: packets sent again, and probes.
+    /// Number of tries since the last acknowledgement: packets sent again, and probes.
     pub tries: u32,
-    /// How long ago the last acknowledgement came.
+    /// Time since the last acknowledgement.
     pub silent: Duration,
 }
 

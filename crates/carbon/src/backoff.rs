@@ -1,4 +1,4 @@
-//! How long to wait before the next attempt: exponential, with full jitter.
+//! The wait before the next attempt: exponential, with full jitter.
 //!
 //! Full jitter spreads the collectors of a site after an outage that hit them all at once.
 

@@ -1,4 +1,4 @@
-//! How old batches are, by a clock that does not jump.
+//! The age of batches, by a clock that does not jump.
 //!
 //! While the host is up, age is the CLOCK_BOOTTIME since the push. That clock says nothing of a
 //! batch from before the host's last start, and too little if the wall clock has moved against it
@@ -6,12 +6,19 @@
 //! the wall clock is trusted: not earlier than the newest timestamp from before the start, and
 //! without a step of more than a minute relative to CLOCK_BOOTTIME in the last ten minutes of this
 //! run. Until then the age is unknown.
+//!
+//! Examples with `max_age` = 1 h. A batch was pushed 61 minutes ago by CLOCK_BOOTTIME: it is too
+//! old, whatever the wall clock shows. A virtual machine is paused at 12:05 for two hours, and its
+//! wall clock is then set right: a batch pushed at 12:00 is 6 minutes old by CLOCK_BOOTTIME at
+//! 14:06, but the wall clock has made a step. So its age is unknown until 14:15, and then the
+//! timestamp shows that it is too old. A host starts at 12:00 with a batch of 11:30 in its files:
+//! the age is unknown until 12:10, and at 12:31 the batch is too old.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How long the wall clock must have run without a step.
+/// Time that the wall clock must have run without a step.
 const STEADY: Duration = Duration::from_secs(600);
 /// A smaller step, in seconds, is only the correction of a clock that is a little off.
 pub(crate) const NO_STEP: u64 = 60;
@@ -36,8 +43,9 @@ impl Moment {
         Self { boot, wall: wall.as_secs().cast_signed() }
     }
 
-    /// When this second of the wall clock began, on CLOCK_BOOTTIME. [`Self::unix`] says the same of
-    /// it at each look; of a moment within a second it says now one second, now the next.
+    /// The begin of the present second of the wall clock, on CLOCK_BOOTTIME. [`Self::unix`] gives
+    /// the same second for it at each look; for a moment within a second it gives now one second,
+    /// now the next.
     pub(crate) fn begin_of_second() -> Duration {
         let boot = Self::now().boot;
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -50,19 +58,19 @@ impl Moment {
         self.wall.saturating_sub(self.boot.saturating_sub(boot).as_secs().cast_signed())
     }
 
-    /// How many seconds the wall clock is ahead of CLOCK_BOOTTIME.
+    /// Seconds that the wall clock is ahead of CLOCK_BOOTTIME.
     pub(crate) const fn ahead(self) -> i64 {
         self.wall.saturating_sub(self.boot.as_secs().cast_signed())
     }
 }
 
-/// What is known about the wall clock.
+/// Judges whether the wall clock can be trusted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock {
     /// The first look of this run, by CLOCK_BOOTTIME.
     started: Option<Duration>,
-    /// How many seconds it was ahead of CLOCK_BOOTTIME at the last look, and since when it has made
-    /// no step.
+    /// Seconds that it was ahead of CLOCK_BOOTTIME at the last look, and the moment since when it
+    /// has made no step.
     steady: Option<(i64, Duration)>,
     /// The newest timestamp from before the host's last boot that it must have reached.
     newest: Option<i64>,

@@ -32,13 +32,13 @@ use carbon_wire::Protocol;
 
 /// Small, because what is still in our own kernel is lost with the connection.
 const SEND_BUFFER: usize = 256 * 1024;
-/// What each address of a name gets at least, while `connect_timeout` allows two of them.
+/// Time that each address of a name gets at least, while `connect_timeout` allows two of them.
 const LEAST_SHARE: Duration = Duration::from_secs(1);
-/// How soon an idle connection shows whether its path works.
+/// Time after which an idle connection shows whether its path works.
 const PROBED_EVERY: Duration = Duration::from_secs(10);
 /// The most that the kernel takes: unanswered probes alone end no connection.
 const PROBES: u32 = 127;
-/// What sends more bytes on one connection is not Carbon.
+/// Bytes that a Carbon may send on one connection; a program that sends more is not Carbon.
 pub(crate) const MOST_RECEIVED: usize = 4096;
 
 /// A connection to a receiver: [`Connection`], or a simulated one in tests.
@@ -86,7 +86,7 @@ pub trait Stream: Sized + Send + Sync + 'static {
     /// The socket's.
     fn unacked(&self) -> Result<u64>;
 
-    /// What our kernel knows about the peer's acknowledgements.
+    /// The acknowledgements of the peer, as our kernel knows them.
     ///
     /// # Errors
     /// The socket's.
@@ -274,7 +274,7 @@ impl Connection {
         if is_silent { ConnectionError::Closed } else { ConnectionError::Talked }
     }
 
-    /// What an end of file means, if `own` bytes need not be acknowledged.
+    /// The meaning of an end of file, if `own` bytes need not be acknowledged.
     pub(crate) fn explain_end(&self, own: u64) -> ConnectionError {
         match (self.unacked(), self.stream.take_error()) {
             (Err(error), _) => error,

@@ -1,4 +1,4 @@
-//! Why there is no connection to Carbon, in words for an administrator.
+//! The reasons why there is no connection to Carbon, in words for an administrator.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use carbon_wire::Protocol;
 
-/// Why there is no connection.
+/// A reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionError {
@@ -56,8 +56,8 @@ pub enum ConnectionError {
 }
 
 impl ConnectionError {
-    /// What an administrator should check first; `None` if a restart of the receiver is the usual
-    /// reason.
+    /// Advice where an administrator should look first; `None` if a restart of the receiver is the
+    /// usual reason.
     #[must_use]
     pub fn advice(&self, protocol: Protocol) -> Option<&'static str> {
         match self {

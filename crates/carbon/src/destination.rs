@@ -13,9 +13,9 @@ pub struct Destination {
     pub name: String,
     /// The name in it is looked up when a connection is lost or cannot be made.
     pub address: Address,
-    /// What the peer reads.
+    /// The protocol that the peer reads.
     pub protocol: Protocol,
-    /// How its points are named.
+    /// The names of its points.
     pub names: MetricNames,
     /// The connection's time-outs.
     pub timeouts: Timeouts,
@@ -50,12 +50,12 @@ impl Destination {
     }
 }
 
-/// How long each step may take.
+/// The time that each step may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// Looking the name up, and then connecting to its addresses, all of them together.
     pub connect: Duration,
-    /// How soon the peer must answer a half-close.
+    /// Time within which the peer must answer a half-close.
     pub stall: Duration,
     /// After how long without a sign of reading, or without an answer to a half-close, a connection
     /// is closed.

@@ -35,7 +35,7 @@ enum DeliveryStage {
     Read(Instant),
 }
 
-/// Why a due tick is held back.
+/// A reason why a due tick is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Hold {
     Not,
@@ -43,7 +43,7 @@ enum Hold {
     UnknownAge,
 }
 
-/// What an earlier run of the daemon has done with a batch.
+/// The part of an earlier run of the daemon in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Earlier {
     Nothing,
@@ -98,17 +98,17 @@ impl LedgerBatch {
     }
 }
 
-/// How many ticks there are of one kind, and how many points they have.
+/// A number of ticks of one kind, and the number of their points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ticks {
-    /// How many.
+    /// The number of ticks.
     pub ticks: u64,
     /// Their points.
     pub points: u64,
 }
 
 impl Ticks {
-    /// Of both kinds.
+    /// The sum of both kinds.
     pub(crate) const fn and(self, other: Self) -> Self {
         let ticks = self.ticks.saturating_add(other.ticks);
         Self { ticks, points: self.points.saturating_add(other.points) }
@@ -188,15 +188,15 @@ impl Sums {
 /// The ticks of one destination, by their number in the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// How long after a tick was read the receiver must be seen to read again.
+    /// Time after a tick was read, after which the receiver must be seen to read again.
     pub(crate) resend_window: Duration,
     batches: BTreeMap<u64, LedgerBatch>,
     /// The newest tick of all, which may be done, and the latest timestamp of a fresh one.
     newest: u64,
     latest: i64,
-    /// Of those that are not held back, and then of the others by reason: ticks never written as a
-    /// whole, and (after those) ticks to be written again. By time: all of them by their
-    /// timestamps.
+    /// The due ticks: first those that are not held back, then the others by reason. Each group has
+    /// the ticks that were never written as a whole before those to be written again. By time, all
+    /// are in the order of their timestamps.
     due: BTreeSet<(Hold, i64, u64)>,
     by_time: bool,
     /// Fresh ticks since the last look.
@@ -280,7 +280,7 @@ impl Ledger {
         self.due = keys.collect();
     }
 
-    /// What was collected since the last look.
+    /// Takes the number of ticks that were collected since the last call.
     pub(crate) fn take_collected(&mut self) -> Ticks {
         std::mem::take(&mut self.collected)
     }
@@ -369,8 +369,8 @@ impl Ledger {
         }
     }
 
-    /// How many frames of a due tick are already written: with a window of zero nothing is written
-    /// twice.
+    /// Number of frames of a due tick that are already written; always 0 with a window, because
+    /// only without one nothing is written twice.
     pub(crate) fn frames_written(&self, batch: u64) -> usize {
         self.batches.get(&batch).map_or(0, |held| held.frames)
     }

@@ -29,11 +29,11 @@ use crate::store::{AppendedBatch, Changes, Event, Lock, Store, StoreError, Summa
 use carbon_wire::Batch;
 use carbon_wire::{Frame, frames, points};
 
-/// How long the senders wait for a commit.
+/// Time that the senders wait for a commit.
 pub(crate) const COMMIT_PATIENCE: Duration = Duration::from_secs(1);
-/// How long to wait for the folder's lock: a little longer than the store's thread tries.
+/// Time to wait for the folder's lock: a little longer than the store's thread tries.
 const LOCK_PATIENCE: Duration = Duration::from_secs(6);
-/// How long the disk may take for the last commit.
+/// Time that the disk may take for the last commit.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The bounds of a queue.
@@ -44,12 +44,12 @@ pub struct Limits {
     pub max_bytes: u64,
     /// Maximum age of a batch. An older one would overwrite what Carbon has already rolled up.
     pub max_age: Duration,
-    /// How long after a batch was read the receiver must be seen to read again; zero: writing is
-    /// enough.
+    /// Time after a batch was read, after which the receiver must be seen to read again; zero:
+    /// writing is enough.
     pub resend_window: Duration,
 }
 
-/// How many points a destination never received, and why.
+/// The points that a destination never received, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// `max_bytes` was reached.
@@ -67,7 +67,7 @@ pub struct Dropped {
 pub struct QueueStatus {
     /// Whether batches are being kept on disk.
     pub durable: bool,
-    /// Why they are not; `None`: the disk has not answered.
+    /// The reason why they are not; `None`: the disk has not answered.
     pub error: Option<Arc<str>>,
     /// Since when `durable` has its value, Unix seconds; `None`: since the start.
     pub durable_since: Option<i64>,

@@ -35,7 +35,7 @@ struct SenderTask {
     to: Destination,
     outbox: Outbox,
     state: State,
-    /// What answered last was not Carbon.
+    /// The receiver that answered last was not Carbon.
     suspect: bool,
     drain: Drain,
     throttle: Throttle,
@@ -54,7 +54,7 @@ struct Drain {
     stored_until: Option<Instant>,
 }
 
-/// What decides about the next connection.
+/// The facts that decide about the next connection.
 #[derive(Debug, Default)]
 struct Reconnects {
     backoff: Backoff,
@@ -65,7 +65,7 @@ struct Reconnects {
     closed_at_once: u32,
     /// Old connections in a row whose end proved nothing.
     ends_without_proof: u32,
-    /// When a connection was last closed to make room for the next one.
+    /// Moment at which a connection was last closed to make room for the next one.
     gave_way: Option<Instant>,
 }
 
@@ -133,7 +133,7 @@ impl Sender {
         self.outbox.status()
     }
 
-    /// Why there was no connection last; `None` when ticks are sent again.
+    /// The reason why there was no connection last; `None` when ticks are sent again.
     #[must_use]
     pub fn last_error(&self) -> Option<Arc<str>> {
         self.outbox.last_error()

@@ -1,6 +1,5 @@
-//! How fast the backlog is sent: in points a second, and in rounds of ticks before the next answer.
-//! A flood of resent points after an outage has brought Carbon servers down. Pure: moments are
-//! arguments.
+//! The speed at which the backlog is sent: in points a second, and in rounds of ticks before the
+//! next answer.
 
 mod rounds;
 

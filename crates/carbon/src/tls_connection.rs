@@ -44,7 +44,7 @@ struct Session {
     notified: bool,
 }
 
-/// How far we have closed our end of the connection.
+/// The steps in which we close our end of the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OwnEnd {
     Open,
@@ -191,7 +191,7 @@ impl TlsConnection {
         }
     }
 
-    /// What the end of the connection means without close_notify.
+    /// The meaning of the connection's end without close_notify.
     fn bare_end(&self) -> ConnectionError {
         match self.tcp.explain_end(0) {
             ConnectionError::Closed if self.tls.settings().close_notify => {

@@ -1,5 +1,5 @@
-//! What is said where this host has no file descriptor left. It has a process of its own, because
-//! the limit is the process's.
+//! Tests of the errors where this host has no file descriptor left. They have a process of their
+//! own, because the limit is the process's.
 
 #![expect(clippy::disallowed_methods, reason = "tests may wait")]
 

@@ -203,7 +203,7 @@ async fn a_peer_that_dies_while_it_is_asked_has_proved_nothing() {
     assert_eq!(drained.await.unwrap().unread + queue_due(&queue), 1);
 }
 
-/// How many batches a sender that starts on this queue would have to send.
+/// Number of batches that a sender which starts on this queue would have to send.
 fn queue_due(queue: &Queue) -> u64 {
     Sender::start(destination("127.0.0.1:1"), queue).status().due()
 }

@@ -82,7 +82,7 @@ pub(crate) enum Command {
         /// Print one line of JSON
         #[arg(long)]
         json: bool,
-        /// How old the last tick may be, and how long slurmctld or a destination may be away
+        /// Largest age of the last tick, and longest absence of slurmctld or a destination
         /// [default: 90s, or three intervals if that is longer]
         #[arg(long, value_name = "TIME", value_parser = duration)]
         max_age: Option<Duration>,
@@ -98,7 +98,7 @@ pub(crate) enum Command {
         /// Whose jobs run and wait: the first 20 by CPUs. Asks slurmctld for all its jobs once
         #[arg(long, conflicts_with_all = ["reset", "watch"])]
         jobs: bool,
-        /// What --jobs counts by
+        /// Property that --jobs counts by
         #[arg(long, value_name = "WHAT", requires = "jobs", default_value = "user")]
         by: By,
         /// With --jobs: those that ended in the last hour, and how. Needs slurmdbd
@@ -130,13 +130,13 @@ pub(crate) enum Command {
     Metrics {
         /// Only metrics with this text in their path or meaning, such as bf_
         filter: Option<String>,
-        /// How to print them
+        /// Format of the output
         #[arg(long, value_enum, default_value_t = MetricsFormat::Markdown)]
         format: MetricsFormat,
     },
 }
 
-/// What jobs are counted by.
+/// The property that jobs are counted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
     User,
@@ -156,7 +156,7 @@ pub(crate) enum RulesFile {
     Aggregation,
 }
 
-/// How metrics are printed.
+/// The formats in which metrics are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MetricsFormat {
     Markdown,

@@ -43,27 +43,27 @@ pub(crate) struct Cluster {
     pub(crate) collecting: Collecting,
     tick: TickPhase,
     pub(crate) seen: SlurmctldSeen,
-    /// How often slurm.conf had changed when the cluster's name was taken.
+    /// Number of changes of slurm.conf until the cluster's name was accepted.
     named_at: u64,
     /// Another name than that, and how often in a row it has been the answer.
     other_name: Option<(String, u32)>,
-    /// When another name was taken without another slurm.conf.
+    /// Moment at which another name was accepted although slurm.conf was the same.
     renamed: Option<Instant>,
-    /// Of slurmrestd, when its token ends.
+    /// End of slurmrestd's token.
     pub(crate) token: Expiry,
 }
 
-/// How often in a row another name of the cluster must be the answer, and how much later yet
-/// another one counts.
+/// Number of answers in a row that must have another name of the cluster before it is accepted.
+/// After `RENAMED_EVERY` yet another one can be.
 const NAMED_BY: u32 = 3;
 const RENAMED_EVERY: Duration = Duration::from_secs(3600);
 
 /// Returns what a collector has stored.
 type Memory<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// What its readers have reported.
+/// An event that the cluster's readers report.
 pub(crate) enum ClusterEvent {
-    /// Of the statistics.
+    /// The outcome of the statistics.
     Answered(Outcome),
     Pinged(Outcome),
     /// The tick has waited long enough for a ping.
@@ -163,7 +163,7 @@ impl Cluster {
         of_finished.or_else(|| self.surveys.get(&Role::Accounting).map(|survey| &survey.source))
     }
 
-    /// What a reader reports next. Safe to cancel.
+    /// Waits for the next report of a reader. Safe to cancel.
     pub(crate) async fn event(&mut self) -> ClusterEvent {
         let Self { statistics, follow, surveys, finished, tick, .. } = self;
         let waits_until = tick.waits_until();
@@ -304,8 +304,8 @@ impl Cluster {
         self.seen.entry.cluster.as_deref()
     }
 
-    /// What each path begins with; `None`, which is logged once, while it needs the name and that
-    /// is not known.
+    /// The text that each path begins with. It is `None` while the prefix needs the cluster's name
+    /// and that is not known, which is logged once.
     pub(crate) fn prefix(&mut self, prefix: &Prefix, host: &str) -> Option<String> {
         let expanded = prefix.expand(self.name(), host);
         let was_nameless = mem::replace(&mut self.seen.entry.nameless, expanded.is_none());
@@ -346,7 +346,7 @@ impl Cluster {
         self.forget();
     }
 
-    /// What slurmctld calls unchanged is requested again.
+    /// Requests again what slurmctld calls unchanged.
     pub(crate) fn forget(&mut self) {
         self.collecting.forget_starts();
         self.surveys.values_mut().for_each(Survey::forget);

@@ -165,7 +165,7 @@ fn print_raw(own: &str, text: &str) -> Result<()> {
     }
 }
 
-/// What is thought of one thing.
+/// The verdict on one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Mark {
     #[serde(rename = "✓")]
@@ -221,7 +221,7 @@ fn names(destinations: &[Destination]) -> Vec<String> {
     destinations.iter().map(|to| to.name.clone()).collect()
 }
 
-/// What a command that only looks starts with.
+/// Loads the configuration, and starts the log, of a command that changes nothing.
 fn load_quietly(options: &Options) -> Result<Config, Problems> {
     load_what_is_readable(options).inspect(|config| start_quiet_log(options, config))
 }

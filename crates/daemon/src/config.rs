@@ -58,11 +58,11 @@ pub(crate) struct Config {
     /// Seconds between two ticks.
     pub(crate) interval: u32,
     pub(crate) prefix: Prefix,
-    /// How long the daemon may take at its end to send what is left.
+    /// Time that the daemon may take at its end to send what is left.
     pub(crate) drain_timeout: Duration,
     pub(crate) slurm: SlurmSettings,
     pub(crate) queue: QueueSettings,
-    /// Of the rules that `carbon-rules` prints.
+    /// The archives in the rules that `carbon-rules` prints.
     pub(crate) retentions: Retentions,
     pub(crate) carbon: Vec<Destination>,
     pub(crate) collectors: Collectors,
@@ -79,7 +79,7 @@ pub(crate) struct QueueSettings {
     pub(crate) replay_rate: Option<u32>,
 }
 
-/// How slurmctld is asked.
+/// The settings of the requests to slurmctld.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlurmSettings {
     /// `slurm.conf`; `None`: `SLURM_CONF`, then libslurm's own search, configless included.
@@ -87,7 +87,7 @@ pub(crate) struct SlurmSettings {
     pub(crate) reader: ReaderChoice,
     /// slurmrestd instead of libslurm.
     pub(crate) rest: RestSettings,
-    /// How long a reader may be silent before it is killed.
+    /// Time that a reader may be silent before it is killed.
     pub(crate) timeout: Duration,
     /// Figures are published only where the active slurmctld runs.
     pub(crate) follow: bool,
@@ -105,7 +105,7 @@ pub(crate) enum ReaderChoice {
     Program(PathBuf),
 }
 
-/// What is logged, and how.
+/// The settings of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogSettings {
     pub(crate) level: tracing::level_filters::LevelFilter,

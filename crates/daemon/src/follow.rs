@@ -22,7 +22,7 @@ use crate::self_metrics::FollowFigures;
 use crate::source::{Outcome, ReaderMemory, Source};
 use crate::survey::START_DEADLINE;
 
-/// How long a tick waits for a ping: far longer than a slurmctld that is healthy takes.
+/// Time that a tick waits for a ping: far longer than a slurmctld that is healthy takes.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The last known role of this host's slurmctld.
@@ -34,12 +34,12 @@ enum FollowRole {
     Standby,
 }
 
-/// What a tick's outcome changed.
+/// The changes that a tick's outcome has brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     /// This host has become the one that publishes.
     pub(crate) handover: bool,
-    /// What others have published meanwhile is not known.
+    /// It is not known what others have published meanwhile.
     pub(crate) is_return: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Follow {
     /// A ping is under way.
     ping_pending: bool,
     state: FollowState,
-    /// Of the last tick; `None` if nothing is known of it.
+    /// The own figures of the last tick; `None` if nothing is known of it.
     pub(crate) figures: Option<FollowFigures>,
     isolation: Isolation,
     pub(crate) conf: Option<PathBuf>,
@@ -60,7 +60,8 @@ pub(crate) struct Follow {
 
 #[derive(Debug, Default)]
 struct FollowState {
-    /// What the last ping that told it showed; without `own`, none has.
+    /// The controllers before this one, by the last ping that showed them; without `own`, no ping
+    /// has.
     ahead: Ahead,
     role: FollowRole,
     known_at: Option<Instant>,

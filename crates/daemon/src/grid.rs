@@ -56,12 +56,12 @@ impl Grid {
         Some(Tick { timestamp, skipped, new_timeline: steps < 0 })
     }
 
-    /// When the next tick comes, Unix time.
+    /// Moment of the next tick, Unix time.
     pub(crate) fn next(&self) -> Duration {
         self.start() + Duration::from_secs(self.interval.cast_unsigned())
     }
 
-    /// When the last tick's slot began.
+    /// Begin of the last tick's slot, Unix time.
     fn start(&self) -> Duration {
         Duration::from_secs(u64::try_from(self.last).unwrap_or(0))
     }

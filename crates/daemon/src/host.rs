@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// What systemd makes of the unit's RuntimeDirectory.
+/// The folder that systemd creates for the unit's RuntimeDirectory.
 pub(crate) const RUNTIME_FOLDER: &str = "/run/slurm-graphite";
 
 /// This host's name up to its first dot.

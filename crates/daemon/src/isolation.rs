@@ -12,7 +12,7 @@ use std::time::Duration;
 use slurm_snapshot::Behind;
 use tokio::time::Instant;
 
-/// What happens to the figures that were collected while the host was isolated, and are not
+/// The decision about figures that were collected while the host was isolated, and are not
 /// delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -25,12 +25,12 @@ pub(crate) enum Verdict {
     Withdraw,
 }
 
-/// What this host has heard from outside.
+/// The signs of life from outside that this host has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Isolation {
     /// SlurmctldTimeout.
     timeout: Duration,
-    /// What the controllers behind this host did at the last ping.
+    /// The state, at the last ping, of the controllers behind this host.
     behind: Option<Behind>,
     heard: Option<Instant>,
     /// Until then Slurm may still have two active controllers.
@@ -41,7 +41,7 @@ pub(crate) struct Isolation {
     had_answer: bool,
     /// The last ping was answered.
     was_answered: bool,
-    /// What was collected in this isolation has been withdrawn once.
+    /// The figures collected in this isolation have been withdrawn once.
     has_withdrawn: bool,
     /// Messages of slurmd, and when there was the last one.
     nodes: Option<u64>,

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tracing::debug;
 
-/// How long to wait before a message that systemd has not accepted is sent again.
+/// Time after which a message that systemd has not accepted is sent again.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The way to systemd, what it must still be told, and the last status that it has accepted.
@@ -26,7 +26,7 @@ pub(crate) struct Notify {
     systemd: Option<(UnixDatagram, SocketAddr)>,
     /// The watchdog's patience, if it watches this process.
     patience: Option<Duration>,
-    /// When it must be fed at the latest, Unix time.
+    /// Moment at which it must be fed at the latest, Unix time.
     feed_at: Duration,
     pending: VecDeque<&'static str>,
     status: String,
@@ -43,7 +43,7 @@ impl Notify {
         Self { systemd, patience: patience(), ..Self::default() }
     }
 
-    /// When the watchdog must be fed at the latest, Unix time.
+    /// Moment at which the watchdog must be fed at the latest, Unix time.
     pub(crate) fn feed_at(&self) -> Option<Duration> {
         self.patience.map(|_| self.feed_at)
     }

@@ -35,10 +35,10 @@ levels! {
         "The expensive replies, by name: `jobs`, `nodes` and so on.");
 }
 
-/// How often memory is measured: that costs more than all the rest.
+/// Time between two measurements of memory, which cost more than all the rest.
 const MEMORY_EVERY: Duration = Duration::from_secs(60);
 
-/// What the daemon knows about itself.
+/// The daemon's figures about itself.
 #[derive(Debug, Default)]
 pub(crate) struct SelfMetrics {
     /// Whether the last reading succeeded; `None` when a reload has cut it short.
@@ -59,7 +59,7 @@ pub(crate) struct SelfMetrics {
     pub(crate) reload_refused: bool,
     /// Seconds until the token for slurmrestd ends.
     pub(crate) token_expires_in: Option<i64>,
-    /// Of `[slurm] follow`, where something is known of this tick.
+    /// The figures of `[slurm] follow`, where something is known of this tick.
     pub(crate) follow: Option<FollowFigures>,
     memory: ResidentMemory,
 }

@@ -38,7 +38,7 @@ use crate::trust::check_own_folder;
 /// The result of a request.
 pub(crate) type Outcome = Result<Box<Reading>, SourceError>;
 
-/// Why there is no reading.
+/// A reason why there is no reading.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum SourceError {
@@ -94,7 +94,7 @@ impl SourceError {
             && std::env::var_os(TOKEN).is_some()
     }
 
-    /// What an administrator would look at first.
+    /// Advice where an administrator would look first.
     pub(crate) fn advice(&self) -> &str {
         match self {
             error if error.has_used_token() => {
@@ -154,7 +154,7 @@ pub(crate) struct Source {
 /// A request, and where its outcome goes.
 type Question = (Request, mpsc::Sender<Outcome>);
 
-/// What outlives readers, and the sources that started them.
+/// The memory that outlives readers, and the sources that started them.
 #[derive(Clone, Debug)]
 pub(crate) struct ReaderMemory {
     /// Readers started again since the daemon's start.
@@ -196,14 +196,14 @@ pub(crate) struct ReaderStatus {
     pub(crate) restarts: u64,
     /// The reader's process id, while there is one; the native reader has none.
     pub(crate) pid: Option<u32>,
-    /// How often slurm.conf has changed.
+    /// Number of changes of slurm.conf.
     pub(crate) conf_changes: u64,
-    /// What the last reader is, with the release of its libslurm, where it has one.
+    /// The kind of the last reader, with the release of its libslurm, where it has one.
     pub(crate) last: Option<(ReaderKind, Option<Release>)>,
 }
 
 impl ReaderStatus {
-    /// What the last reader is.
+    /// The kind of the last reader.
     pub(crate) fn kind(&self) -> Option<ReaderKind> {
         self.last.map(|(kind, _)| kind)
     }

@@ -1,4 +1,4 @@
-//! What a running daemon tells `slurm-graphite status`: one JSON document. Moments are Unix
+//! The document that a running daemon sends to `slurm-graphite status`, in JSON. Moments are Unix
 //! seconds.
 //!
 //! Any user of the host may read it, because it has no data about the cluster's users.
@@ -67,7 +67,7 @@ pub(crate) struct SlurmctldEntry {
     pub(crate) answers: Option<bool>,
     /// Since when that is so.
     pub(crate) since: Option<i64>,
-    /// Why the last reading failed.
+    /// The reason why the last reading failed.
     pub(crate) error: Option<String>,
     pub(crate) last_answer: Option<i64>,
     /// With `[slurm] follow`: this host's is a backup that waits, so that another host's daemon
@@ -84,11 +84,11 @@ pub(crate) struct DestinationEntry {
     pub(crate) connected: bool,
     /// Nothing has shown for `stall_timeout` that the receiver reads.
     pub(crate) in_doubt: bool,
-    /// What answered last is not Carbon: it sends data.
+    /// The receiver that answered last is not Carbon: it sends data.
     pub(crate) not_carbon: bool,
     /// Since when it is connected, not connected or in doubt.
     pub(crate) since: i64,
-    /// Why there was no connection last; `None`: the present one works.
+    /// The reason why there was no connection last; `None`: the present one works.
     pub(crate) error: Option<String>,
     /// Ticks that were never sent, their points, and the timestamp of the oldest.
     pub(crate) ticks_unsent: u64,
@@ -104,13 +104,13 @@ pub(crate) struct DestinationEntry {
     /// Ticks kept: those two, and those that were sent and would go out again after a loss.
     pub(crate) ticks_held: u64,
     pub(crate) bytes_held: u64,
-    /// When a whole tick was last sent.
+    /// Moment at which a whole tick was last sent.
     pub(crate) last_delivery: Option<u64>,
     pub(crate) points_dropped: u64,
     pub(crate) points_unproved: u64,
 }
 
-/// What keeps ticks.
+/// The queue, which keeps ticks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct QueueEntry {
@@ -120,7 +120,7 @@ pub(crate) struct QueueEntry {
     pub(crate) durable: bool,
     /// Since when that is so; `None`: since the daemon's start.
     pub(crate) since: Option<i64>,
-    /// Why they are not; `None`: the disk has not answered.
+    /// The reason why they are not; `None`: the disk has not answered.
     pub(crate) error: Option<String>,
     pub(crate) file_bytes: u64,
     pub(crate) memory_bytes: usize,
@@ -137,11 +137,11 @@ pub(crate) struct ReaderEntry {
     pub(crate) role: String,
     /// `libslurm`, `native` or `slurmrestd`; `None`: none has been started.
     pub(crate) kind: Option<String>,
-    /// Of its libslurm; `None`: that of slurmrestd, or none has been started.
+    /// The release of its libslurm; `None`: it is slurmrestd's reader, or none has been started.
     pub(crate) release: Option<String>,
     /// `None`: there is none at the moment, or it is the native reader, which is in the daemon's
     /// process.
     pub(crate) pid: Option<u32>,
-    /// How many were started again.
+    /// Number of readers that were started again.
     pub(crate) restarts: u64,
 }

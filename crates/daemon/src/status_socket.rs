@@ -22,7 +22,7 @@ use crate::trust::check_own_folder;
 const NAME: &str = "status.sock";
 /// Locked as long as a daemon listens in the folder.
 const LOCK: &str = "status.lock";
-/// How long a daemon may take to answer: it does so between two ticks, within milliseconds.
+/// Time that a daemon may take to answer. It does so between two ticks, within milliseconds.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Far over the longest answer.
 const LONGEST: u64 = 16 << 20;
@@ -40,7 +40,7 @@ pub(crate) struct StatusSocket {
 #[derive(Debug)]
 pub(crate) struct Asker(UnixStream);
 
-/// Why there is no answer.
+/// A reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct StatusError(String);

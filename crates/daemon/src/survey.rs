@@ -30,8 +30,8 @@ use crate::clock;
 use crate::config::SlurmSettings;
 use crate::source::{Outcome, ReaderMemory, Source};
 
-/// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks
-/// are held for tens of seconds while thousands of jobs start.
+/// Factor by which an expensive reply may take longer than the statistics: slurmctld's locks are
+/// held for tens of seconds while thousands of jobs start.
 const PATIENCE: u32 = 4;
 
 /// libslurm may look for its configuration for a minute.
@@ -43,9 +43,9 @@ struct SurveyRound {
     timestamp: i64,
     /// For each kind of reply how often, in seconds, those need it who need it least often.
     every: BTreeMap<ReplyKind, u32>,
-    /// What is published of jobs.
+    /// The jobs of which something is published.
     kept: PublishedJobs,
-    /// What is still to be answered. The last one is requested.
+    /// The replies that are still missing. The last one is requested.
     left: Vec<ReplyKind>,
     asked_at: Instant,
     /// Whether the next requests may be compared with its replies.
@@ -63,7 +63,7 @@ pub(crate) struct Survey {
     max_threads: u32,
     states: BTreeMap<ReplyKind, ReplyState>,
     clock: ControllerClock,
-    /// What all collectors together need. Every request asks for all of it, even if only some
+    /// The needs of all collectors together. Every request asks for all of it, even if only some
     /// collectors are due, so that one reply can be compared with the next.
     needs: Needs,
     round: Option<SurveyRound>,
@@ -261,7 +261,7 @@ impl Survey {
         Some(self.done(&mut round, now))
     }
 
-    /// What is published of the round now.
+    /// Ends the round. Returns its replies, of which the figures are made.
     fn done(&mut self, round: &mut SurveyRound, now: Duration) -> RoundResult {
         let replies = std::mem::take(&mut round.replies);
         for (kind, reading) in

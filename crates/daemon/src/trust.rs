@@ -25,7 +25,7 @@ pub(crate) struct Trusted {
     groups: Vec<u32>,
 }
 
-/// Why a place is not trusted.
+/// A reason why a place is not trusted.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Distrust {
@@ -35,7 +35,7 @@ pub(crate) enum Distrust {
     Writable,
 }
 
-/// Why a file that was found is not believed.
+/// A reason why a file that was found is not believed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Disbelief {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What each module of a crate imports.
+/// The imports of each module of a crate.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
@@ -74,7 +74,8 @@ fn no_module_imports_one_that_imports_it() {
     }
 }
 
-/// What a package of Cargo.lock needs, and what that needs, without the crates that only tests use.
+/// Adds the packages that a package of Cargo.lock needs, and those that they need, without the
+/// crates that only tests use.
 fn needs(lock: &toml::Table, name: &str, found: &mut BTreeSet<String>) {
     let packages = lock["package"].as_array().unwrap();
     let package = packages.iter().find(|package| package["name"].as_str() == Some(name)).unwrap();
@@ -87,7 +88,7 @@ fn needs(lock: &toml::Table, name: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What waits, reads or tells the time would make a figure depend on more than its input.
+/// A crate that waits, reads or tells the time would make a figure depend on more than its input.
 #[test]
 fn the_pure_crates_have_no_clock_no_files_and_nothing_that_waits() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

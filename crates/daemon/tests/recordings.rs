@@ -1,5 +1,5 @@
-//! What `slurm-graphite stats --json` printed on real clusters of several Slurm releases, and the
-//! points of it.
+//! The output of `slurm-graphite stats --json` on real clusters of several Slurm releases, and the
+//! points that are made of it.
 //!
 //! `make golden` writes the points again, `RECORD=1 make releases` the recordings.
 
@@ -78,7 +78,7 @@ fn assert_kept(old: &Value, new: &Value, place: &str) {
     }
 }
 
-/// What a newer program adds to the format must leave old recordings as they are.
+/// A newer program that adds to the format must leave old recordings as they are.
 #[test]
 fn a_recording_of_each_release_is_read_and_written_again_with_every_figure() {
     for release in RELEASES {

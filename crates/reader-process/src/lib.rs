@@ -1,5 +1,5 @@
-//! What readers have in common: they end with the daemon that started them, log to stderr, answer
-//! lines with lines, know users by name, and whose program listens on this host.
+//! The common parts of readers: they end with the daemon that started them, log to stderr, answer
+//! lines with lines, know users by name, and find out which program listens on this host.
 //!
 //! Knows neither libslurm nor HTTP.
 

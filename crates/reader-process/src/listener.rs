@@ -27,7 +27,7 @@ const SYN_RECV: u8 = 3;
 /// The interface of packets within this host. It shows all sockets but those bound to another one.
 const LOOPBACK: u32 = 1;
 
-/// Why nobody is trusted.
+/// Says why nobody is trusted.
 #[must_use]
 pub fn unknown_listener(error: &Error) -> String {
     format!("the kernel does not say who listens ({error}; is its module tcp_diag loaded?)")
@@ -56,7 +56,7 @@ pub fn check_user(
 #[derive(Debug)]
 pub struct Kernel {
     socket: OwnedFd,
-    /// Of the last question; its answer has the same.
+    /// The number of the last question; its answer has the same.
     sequence: u32,
 }
 

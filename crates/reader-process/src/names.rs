@@ -22,7 +22,7 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 /// After how long a failed lookup is repeated.
 const RETRIED: Duration = Duration::from_secs(30);
 
-/// How long the first reading waits for the names in it.
+/// Time that the first reading waits for the names in it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// More users than have jobs on any cluster at a time.
@@ -64,7 +64,7 @@ pub struct UserNames {
     known: HashMap<u32, KnownUser>,
     look_up: fn(u32) -> NameLookup,
     helper: Option<Helper>,
-    /// How many lookups are under way.
+    /// Number of lookups under way.
     pending: usize,
     patience: Duration,
 }
@@ -74,7 +74,7 @@ struct KnownUser {
     /// `None` until there is an answer.
     answer: Option<Option<String>>,
     is_pending: bool,
-    /// When to look it up again.
+    /// Moment at which it is looked up again.
     due: Option<Instant>,
 }
 
@@ -91,7 +91,7 @@ impl UserNames {
         Self { known: HashMap::new(), look_up, helper: None, pending: 0, patience: PATIENCE }
     }
 
-    /// How long names may be waited for: once in a reader's life.
+    /// Time that names may be waited for: once in a reader's life.
     pub const fn take_patience(&mut self) -> Duration {
         std::mem::replace(&mut self.patience, Duration::ZERO)
     }

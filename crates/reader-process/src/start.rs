@@ -13,7 +13,7 @@ use crate::{input, log};
 /// The exit status for wrong usage.
 const USAGE: u8 = 64;
 
-/// What a reader was told to do.
+/// The tasks that a reader is started for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaderMode<A> {
     /// Answer requests, with these arguments.

@@ -23,7 +23,7 @@ const MOST: u64 = 64 * 1024;
 pub struct TokenFile {
     path: PathBuf,
     token: Option<String>,
-    /// What may be reported about the token.
+    /// The claims of the token that may be reported.
     pub claims: Token,
 }
 

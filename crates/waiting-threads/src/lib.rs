@@ -23,7 +23,7 @@ use tokio::time::timeout_at;
 
 /// The threads of an owner: that of the last question, and two that were abandoned.
 pub const MOST: usize = 3;
-/// How long an answer that came too late is kept for the next question.
+/// Time that an answer that came too late is kept for the next question.
 const KEPT: Duration = Duration::from_secs(60);
 /// A thread touches what it needs of its stack. Name services have modules of others, which need
 /// more than our code.

@@ -6,7 +6,7 @@ use std::fs;
 use super::blocks::{documents, top};
 
 /// Every file below `folder`, by its path from the top.
-fn add_files(folder: &str, files: &mut Vec<String>) {
+pub(super) fn add_files(folder: &str, files: &mut Vec<String>) {
     for entry in fs::read_dir(top().join(folder)).unwrap() {
         let entry = entry.unwrap();
         let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());

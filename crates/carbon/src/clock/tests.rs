@@ -14,7 +14,7 @@ pub(crate) fn set(now: Option<Moment>) {
     NOW.set(now);
 }
 
-/// How many ages this thread has asked for.
+/// Number of ages that this thread has asked for.
 pub(crate) fn ages() -> u64 {
     AGES.get()
 }

@@ -38,8 +38,8 @@ fn the_newest_goes_first_and_the_backlog_behind_it_oldest_first() {
     assert_eq!((ledger.sums.unsent.ticks, ledger.oldest_unsent(), ledger.sums.held), (0, None, 4));
 }
 
-/// What is done at once was taken out, and the one before it was the newest: a whole outage went
-/// out as live ticks.
+/// A tick that is done at once was removed, and the one before it became the newest: a whole outage
+/// was sent as live ticks.
 #[test]
 fn with_a_window_of_zero_there_is_one_live_tick_too() {
     let mut ledger = ledger(1..=4);

@@ -1,5 +1,5 @@
-//! What leaves a queue undelivered, because of size, age or damage, and how it is counted; also
-//! destinations that move.
+//! Batches that leave a queue undelivered, because of size, age or damage, and how they are
+//! counted; also destinations that move.
 
 use std::sync::Arc;
 use std::time::Duration;

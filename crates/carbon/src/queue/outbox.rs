@@ -80,7 +80,7 @@ pub struct Status {
     pub not_carbon: bool,
     /// Bytes written that the peer's kernel has not acknowledged.
     pub unacked: u64,
-    /// When a whole batch was last written, Unix seconds.
+    /// Moment at which a whole batch was last written, Unix seconds.
     pub last_delivery: Option<u64>,
     /// Batches that were never written as a whole.
     pub unsent: Ticks,
@@ -90,7 +90,8 @@ pub struct Status {
     pub oldest_since: i64,
     /// Batches that were written before a loss and are to be written again.
     pub again: Ticks,
-    /// How many of these two are held back: they are provisional, or their age is not known.
+    /// Number of ticks of these two that are held back: they are provisional, or their age is not
+    /// known.
     pub held_back: u64,
     /// Since when the batch that has waited longest has waited, Unix seconds: since its timestamp,
     /// or, if it was written before, since the loss.
@@ -136,7 +137,7 @@ impl Status {
 }
 
 impl fmt::Display for Status {
-    /// What is left at the end, as text.
+    /// Writes as text what is left at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.unwritten() == 0 && self.unread == 0 {
             f.write_str("every tick was read by the receiver")?;
@@ -287,7 +288,7 @@ impl Outbox {
         self.change_ledger(|ledger| ledger.note_loss(Moment::now().boot));
     }
 
-    /// What `connection` carried is due again: its end came too late to prove anything.
+    /// Makes due again what `connection` carried: its end came too late to prove anything.
     pub(crate) fn note_unproved_end(&self, connection: u64) {
         self.change_ledger(|ledger| ledger.note_unproved_end(connection, Moment::now().boot));
     }
@@ -318,7 +319,8 @@ impl Outbox {
         }
     }
 
-    /// Why there was no connection last; `None`: the present one has carried a tick for a second.
+    /// The reason why there was no connection last; `None`: the present one has carried a tick for
+    /// a second.
     pub(crate) fn last_error(&self) -> Option<Arc<str>> {
         self.shared.state().destinations.get(&self.name)?.error.clone()
     }

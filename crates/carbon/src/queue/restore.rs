@@ -1,5 +1,5 @@
-//! What an earlier run left in the file, and which parts are damaged; and what is left where the
-//! file was removed.
+//! Takes over the batches that an earlier run left in the file, and finds out which parts are
+//! damaged, and what is left where the file was removed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -41,8 +41,8 @@ pub(super) struct QueueState {
     /// Batches that are not ordered by age: those from before the host's last boot, those that were
     /// pushed before a step of the clock, and those that an earlier run had pushed before others.
     pub(super) unordered: BTreeSet<u64>,
-    /// How far the wall clock was ahead of CLOCK_BOOTTIME when they were looked for; `None`: they
-    /// are to be looked for.
+    /// Seconds that the wall clock was ahead of CLOCK_BOOTTIME when they were looked for; `None`:
+    /// they are to be looked for.
     pub(super) ordered_at: Option<i64>,
     pub(super) next_id: u64,
     /// Whether the batches of an earlier run are included.
@@ -65,7 +65,7 @@ pub(super) struct QueuedBatch {
     pub(super) summary: Summary,
     pub(super) frames: Option<Arc<[Frame]>>,
     pub(super) durable: bool,
-    /// How many destinations are not done with it.
+    /// Number of destinations that are not done with it.
     pub(super) waiting: usize,
     /// It may still be withdrawn.
     pub(super) provisional: bool,
@@ -83,7 +83,7 @@ pub(super) struct DestinationState {
     pub(super) since: Duration,
     /// The oldest tick that was never sent, and since when it is that one.
     pub(super) oldest: (Option<i64>, Duration),
-    /// Why there was no connection last.
+    /// The reason why there was no connection last.
     pub(super) error: Option<Arc<str>>,
     /// If not, it was removed and gets no new batches.
     pub(super) configured: bool,

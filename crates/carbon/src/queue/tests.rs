@@ -351,7 +351,7 @@ async fn one_bad_sector_does_not_hold_up_the_backlog_for_ever_and_is_counted() {
     assert_eq!((outbox.status().due(), damaged(&outbox)), (1, 6));
 }
 
-/// Such a tick was tried until max_age.
+/// A tick that the log does not have was tried until max_age.
 #[tokio::test]
 async fn a_tick_that_an_open_log_does_not_have_is_counted_at_once() {
     let queue = with(Store::loading(|_| Err(StoreError::Missing)));
@@ -615,7 +615,7 @@ async fn a_folder_whose_process_cannot_end_is_used_when_it_has_ended_and_until_t
     assert!(all.iter().copied().eq(1..=4002), "{}", all.len());
 }
 
-/// Such a disk had two lines in the log for each tick.
+/// A disk that takes each tick too late had two lines in the log for each tick.
 #[tokio::test]
 async fn a_disk_that_takes_each_tick_too_late_is_told_once_until_it_is_in_time() {
     let (queue, _thread) = hung();

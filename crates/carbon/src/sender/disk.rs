@@ -1,4 +1,4 @@
-//! When a destination waits for the queue's disk.
+//! The waits of a destination for the queue's disk.
 //!
 //! By time, nothing goes before what an earlier run has left, so the first tick waits until the
 //! file is open, or for `pause_timeout`. A disk that returns no ticks is asked again every ten
@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use crate::duration::in_words;
 use crate::queue::{COMMIT_PATIENCE, Loaded, Outbox};
 
-/// How long to wait before reading a batch again that the disk did not return.
+/// Time to wait before reading a batch again that the disk did not return.
 const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]

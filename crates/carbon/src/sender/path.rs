@@ -21,10 +21,10 @@ use tokio::time::Instant;
 use crate::acks::Acks;
 
 const TRIES: u32 = 3;
-/// How soon a path that works answers a try.
+/// Time within which a path that works answers a try.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How far the proof is that the path of the older of two connections is dead.
+/// The evidence, so far, that the path of the older of two connections is dead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PathWatch {
     #[default]
@@ -63,7 +63,7 @@ impl PathWatch {
         }
     }
 
-    /// How long after a look the next one is due.
+    /// Time from one look to the next.
     pub(super) fn next_look(self, stall: Duration) -> Duration {
         if self == Self::Quiet { stall / 4 } else { ANSWERS_WITHIN }
     }
@@ -92,7 +92,7 @@ mod tests {
         })
     }
 
-    /// How often a kernel has tried after so many seconds: after 0.2, 0.6, 1.4, … s.
+    /// Number of tries of a kernel after so many seconds: it tries after 0.2, 0.6, 1.4, … s.
     fn tries(after: u64) -> u32 {
         (after * 5 + 1).ilog2()
     }

@@ -21,23 +21,21 @@ const RENEW_EVERY: Duration = Duration::from_secs(60);
 /// A proxy that cannot reach its backend closes a connection sooner.
 const OUTLIVES_A_PROXY: Duration = Duration::from_secs(30);
 const RENEW_LEAST: Duration = Duration::from_secs(1);
-/// How long a new connection must live before the old one is half-closed, because a receiver that
-/// allows only one connection closes the second at once. One that has answered since the last loss
-/// allows two.
+/// Time that a new connection must live before the old one is half-closed, because a receiver that
+/// allows only one connection closes the second at once.
 const LIVES_AFTER: Duration = Duration::from_millis(100);
 
-/// How long a connection must live after a write before the next failure starts with a short delay
-/// again. A port that accepts connections and closes them at once accepts writes too, and must not
-/// be called at full speed.
+/// Time that a connection must live after a write before the next failure starts with a short delay
+/// again.
 const DELIVERED_AFTER: Duration = Duration::from_secs(1);
 
 /// The connections to one destination, from one loss to the next.
 pub(super) struct Links<C> {
     pub(super) current: Link<C>,
     pub(super) first_opened: Instant,
-    /// When the name was last looked up.
+    /// Moment at which the name was last looked up.
     pub(super) looked_up: Instant,
-    /// When the first tick was completely written.
+    /// Moment at which the first tick was completely written.
     pub(super) delivered: Option<Instant>,
     pub(super) renewal: Renewal<C>,
     pub(super) renew_at: Instant,
@@ -45,7 +43,7 @@ pub(super) struct Links<C> {
     pub(super) accepts_two: bool,
     pub(super) renewals_fail_since: Option<Instant>,
     pub(super) path: PathWatch,
-    /// When to look at the path again, while something is not acknowledged or answered.
+    /// Moment of the next look at the path, while something is not acknowledged or answered.
     pub(super) look_at: Option<Instant>,
 }
 
@@ -69,8 +67,8 @@ impl SenderTask {
         self.idle_timer.renew_at(Instant::now()).map_or(usual, |idle| idle.min(usual))
     }
 
-    /// When the next connection is opened. The rest of the period is left to wait for the next live
-    /// tick.
+    /// Time after which the next connection is opened. The rest of the period is left to wait for
+    /// the next live tick.
     pub(super) fn opens_after(&self) -> Duration {
         if self.throttle.rounds.is_patient() { self.period() } else { self.period() / 2 }
     }
@@ -105,7 +103,7 @@ impl SenderTask {
         }));
     }
 
-    /// When to look at the path.
+    /// Moment of the next look at the path.
     pub(super) fn next_look<C>(&self, links: &mut Links<C>) -> Instant {
         let first = || Instant::now() + links.path.next_look(self.to.timeouts.stall);
         *links.look_at.get_or_insert_with(first)

@@ -1,4 +1,5 @@
-//! What a destination's task says in the log of an outage, of doubt and of a lag, and how often.
+//! Log lines of a destination's task about an outage, doubt and lag, each at most once for a
+//! change.
 
 use std::collections::HashSet;
 use std::mem::{self, Discriminant};
@@ -13,11 +14,11 @@ use crate::connection_error::ConnectionError;
 use crate::duration::in_words;
 use crate::queue::Status;
 
-/// Of a port that closes every connection right after a write.
+/// Says why a port may close every connection right after a write.
 const PERHAPS_TLS: &str = "perhaps the port speaks TLS, and this destination has no `tls = true`; \
                            `slurm-graphite check --connect` finds out";
 
-/// What the log has said, or must say the end of.
+/// The changes that were logged, and whose end must be logged too.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     pub(super) outage: Option<Outage>,
@@ -32,7 +33,7 @@ pub(super) struct Outage {
     errors: HashSet<Discriminant<ConnectionError>>,
     /// Points that were lost before it.
     lost_before: u64,
-    /// What waits to be sent when a connection is opened.
+    /// The ticks that wait to be sent when a connection is opened.
     pub(super) waits: Status,
 }
 

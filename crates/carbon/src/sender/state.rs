@@ -55,7 +55,7 @@ pub(super) enum State {
     InDoubt(Instant),
 }
 
-/// What changes the state.
+/// An event that changes the state.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     Opened,
@@ -93,12 +93,12 @@ pub(super) struct Link<C> {
     pub(super) stream: Arc<C>,
     /// Connections are numbered in the order in which they were opened.
     pub(super) number: u64,
-    /// When it was opened, or half-closed.
+    /// Moment at which it was opened, or half-closed.
     pub(super) since: Instant,
     pub(super) last_write: Option<Instant>,
 }
 
-/// How far the renewal of the connection is.
+/// The phases of the renewal of the connection.
 pub(super) enum Renewal<C> {
     Waits,
     Opening(Pin<Box<dyn Future<Output = Result<C>> + Send>>),
@@ -111,7 +111,7 @@ pub(super) enum Renewal<C> {
     },
 }
 
-/// What woke the task.
+/// An event that wakes the task.
 pub(super) enum Woken<C> {
     /// There may be something to write, or a wait is over.
     Look,

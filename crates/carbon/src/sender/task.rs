@@ -22,8 +22,8 @@ const IDLE_LEAST: Duration = Duration::from_millis(500);
 /// After so many connections in a row that were closed right after a write, the protocol may be the
 /// wrong one.
 const CLOSED_AT_ONCE: u32 = 3;
-/// How long a program that is not Carbon is left alone at least, and for how long a connection must
-/// last after that before it gets the backlog, at least.
+/// Time that a program that is not Carbon is left alone at least. After that, a connection must
+/// last at least as long before it gets the backlog.
 const LEFT_ALONE: Duration = Duration::from_secs(60);
 
 impl SenderTask {

@@ -395,8 +395,8 @@ async fn a_renewed_connection_is_no_loss_and_ticks_are_done_a_window_later() {
     }
 }
 
-/// Such a receiver used to get four ticks of a backlog a minute, and all of them again every ten
-/// minutes.
+/// A receiver that takes one connection used to get four ticks of a backlog a minute, and all of
+/// them again every ten minutes.
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_takes_one_connection_gets_every_tick_and_proves_nothing() {
     for by_time in [false, true] {

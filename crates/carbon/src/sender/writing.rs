@@ -19,7 +19,7 @@ use crate::queue::{DueBatch, DueFilter, Loaded};
 
 /// For how long a drain sends what is on disk.
 const DRAINS_STORED_FOR: Duration = Duration::from_secs(1);
-/// When to look again whether the peer's kernel has acknowledged what was written.
+/// Time after which the sender looks again whether the peer's kernel has acknowledged everything.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(50);
 
 impl SenderTask {

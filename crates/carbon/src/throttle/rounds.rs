@@ -1,5 +1,5 @@
-//! How many ticks of the backlog are written before the next answer of the peer, in the manner of
-//! TCP's congestion window.
+//! Rounds: the numbers of ticks of the backlog that are written before the next answer of the peer,
+//! in the manner of TCP's congestion window.
 //!
 //! Only its answers show whether a receiver reads. So the backlog is sent in rounds: some ticks, a
 //! renewal of the connection, the answer. A quick answer doubles the next round, and the next
@@ -11,7 +11,15 @@
 //! By time, new ticks wait behind the backlog. So no round is skipped, and each has half as many
 //! ticks more than were collected since the last: then the backlog shrinks. Twice as many would be
 //! too much for a peer that reads little more than is collected: in the simulation it does not
-//! answer in time, and gets all of them again. Pure: it has no clock.
+//! answer in time, and gets all of them again.
+//!
+//! An example with `stall_timeout` = 30 s, where an answer within 3 s is quick. While the peer is
+//! quick, rounds have 1, 2, 4, 8 ticks. A slow answer after the round of 8: the next has 0, the one
+//! after it 4. No answer in 30 s: the rounds then have 0, 1, 0, 2, 0, 3 ticks, until 40 quick
+//! answers have come. By time, if 6 ticks were collected since the last round began, this round has
+//! at least 9.
+//!
+//! Pure: it has no clock.
 
 use std::time::Duration;
 
@@ -21,7 +29,7 @@ const QUICK: u32 = 10;
 /// simulation writes some ticks a third time.
 const PATIENCE: u32 = 40;
 
-/// How many ticks of the backlog each round has.
+/// The number of ticks of the backlog in each round.
 #[derive(Debug)]
 pub(crate) struct Rounds {
     /// Ticks a round.
@@ -32,7 +40,7 @@ pub(crate) struct Rounds {
     rests: bool,
     /// Quick answers still needed before it is forgotten that the peer once did not answer in time.
     patience: u32,
-    /// How long the last answer took.
+    /// Time that the last answer took.
     last: Duration,
     by_time: bool,
     /// Ticks that were collected since the last round began.

@@ -7,12 +7,12 @@ use x509_cert::der::Decode as _;
 
 use super::read_certificates;
 
-/// What a person needs to know about a certificate.
+/// The facts about a certificate that a person needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// Such as `CN=carbon.example.org`; empty if it has only alternative names.
+    /// The subject's name, as `CN=carbon.example.org`; empty if it has only alternative names.
     pub subject: String,
-    /// When it expires, Unix seconds.
+    /// Moment at which it expires, Unix seconds.
     pub expires: u64,
 }
 

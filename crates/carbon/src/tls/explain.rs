@@ -117,8 +117,8 @@ fn names(presented: &[String]) -> String {
     }
 }
 
-/// What a server's alert means. OpenSSL sends "handshake failure" if a certificate is missing in
-/// TLS 1.2.
+/// The meaning of a server's alert. OpenSSL sends "handshake failure" if a certificate is missing
+/// in TLS 1.2.
 fn refusal(alert: AlertDescription, tls: &Tls) -> String {
     use AlertDescription as Alert;
     match (alert, &tls.settings().identity) {

@@ -1,5 +1,5 @@
-//! What the end of a TLS connection proves. The server is rustls's, and each test decides how it
-//! ends the connection.
+//! Tests of what the end of a TLS connection proves. The server is rustls's, and each test decides
+//! how it ends the connection.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};

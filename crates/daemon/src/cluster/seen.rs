@@ -1,4 +1,4 @@
-//! What is known of slurmctld, and what the log says when that changes.
+//! The state of slurmctld as last seen, and the log lines when it changes.
 
 use std::fmt;
 

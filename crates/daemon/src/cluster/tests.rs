@@ -1,4 +1,5 @@
-//! What a changed `[slurm]` replaces, and what it leaves. The readers' programs do not exist.
+//! Tests of what a changed `[slurm]` replaces, and what it leaves. The readers' programs do not
+//! exist.
 
 use std::collections::BTreeMap;
 

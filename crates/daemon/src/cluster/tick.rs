@@ -1,4 +1,4 @@
-//! How far the tick under way has come.
+//! The phases of the tick under way.
 
 use tokio::time::Instant;
 

@@ -30,7 +30,7 @@ use crate::config::Config;
 pub(super) const SCHEMAS: &str = "storage-schemas.conf";
 pub(super) const AGGREGATION: &str = "storage-aggregation.conf";
 const CARBON: &str = "carbon.conf";
-/// What the name of a file as it was before the last change ends in.
+/// Ending of the name under which a file is kept as it was before the last change.
 const BACKUP: &str = "before-slurm-graphite";
 
 /// Both files' rules, or those of one.
@@ -150,7 +150,7 @@ impl Change {
             .with_context(|| format!("{} is not changed", self.place.path.display()))
     }
 
-    /// What was done, or would be.
+    /// Says in one line what was done to the file, or would be.
     fn report(&self, dry_run: bool) -> String {
         let path = self.place.path.display();
         match self.old {

@@ -212,7 +212,7 @@ impl CheckLine {
         Self { mark: Mark::Good, text: text.into(), advice: None }
     }
 
-    /// What is wrong, and what to do about it.
+    /// A line that says what is wrong, and what to do about it.
     fn wrong(text: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { mark: Mark::Wrong, text: text.into(), advice: Some(advice.into()) }
     }
@@ -222,7 +222,7 @@ impl CheckLine {
         Self { mark: Mark::Note, text: text.into(), advice: None }
     }
 
-    /// What costs something and passes by itself, and how to avoid it.
+    /// A line about what costs something and passes by itself, and how to avoid it.
     fn costs(text: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { mark: Mark::Note, ..Self::wrong(text, advice) }
     }
@@ -287,7 +287,7 @@ impl Report {
     }
 }
 
-/// Such as `carbon main`, or `carbon localhost:2004` without a name.
+/// The name of a destination in a line: `carbon main`, or `carbon localhost:2004` if it has none.
 fn title(to: &Destination) -> String {
     if to.name == ONLY_NAME {
         format!("carbon {}", to.address)
@@ -296,7 +296,7 @@ fn title(to: &Destination) -> String {
     }
 }
 
-/// What Carbon's plaintext receiver takes without the end of a line; at more it closes the
+/// Bytes without the end of a line that Carbon's plaintext receiver accepts; at more it closes the
 /// connection.
 const LONGEST_LINE: usize = 16_384;
 

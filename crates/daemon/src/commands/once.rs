@@ -20,7 +20,7 @@ use crate::host::host;
 use crate::source::{ReaderMemory, recording};
 use crate::survey::{Survey, patient};
 
-/// Why this command, `check` and a daemon that has run for a day count differently;
+/// Reason why this command, `check` and a daemon that has run for a day count differently;
 /// docs/install.md has the same words.
 pub(super) const MORE_LATER: &str = "a first reading lacks the daemon's own figures and those of \
      an interval, and what was not seen yet adds series later";

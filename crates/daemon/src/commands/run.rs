@@ -349,7 +349,7 @@ fn tell_missing_conf(slurm: &SlurmSettings) {
     });
 }
 
-/// Such as `main (carbon1:2004), second (carbon2:2004)`.
+/// The destinations in one line: `main (carbon1:2004), second (carbon2:2004)`.
 fn addresses(destinations: &[Destination]) -> String {
     let one = |to: &Destination| format!("{} ({})", to.name, to.address);
     destinations.iter().map(one).collect::<Vec<_>>().join(", ")

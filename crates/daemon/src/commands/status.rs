@@ -17,7 +17,7 @@ use crate::printable::printable;
 use crate::status::StatusDocument;
 use crate::status_socket::ask;
 
-/// What a tick may take longer than its interval, at least.
+/// Age of the last tick that is accepted by default, whatever the interval.
 const LEAST_AGE: Duration = Duration::from_secs(90);
 
 /// The document, and what of it is not OK.

@@ -48,7 +48,7 @@ pub(super) fn watch(options: &Options, every: u32) -> Result<()> {
 
 struct Watch {
     view: View,
-    /// When the last reading came; before the first, the start.
+    /// Moment of the last reading; before the first, of the start.
     answered: Instant,
     /// Since when a request is on its way.
     asked: Option<Instant>,

@@ -96,7 +96,7 @@ fn positive(number: i64) -> Result<u32, String> {
         .ok_or_else(|| format!("{number} is not between 1 and {}", u32::MAX))
 }
 
-/// How many of something may have paths of their own.
+/// Accepts a number of paths, from 0 to `most`.
 fn at_most(most: usize) -> impl Fn(i64) -> Result<usize, String> {
     move |number| {
         usize::try_from(number).ok().filter(|&count| count <= most).ok_or_else(|| {

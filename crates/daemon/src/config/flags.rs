@@ -71,7 +71,7 @@ pub(crate) struct CarbonFlags {
     pub(crate) carbon: Vec<String>,
 }
 
-/// What paths and timestamps are like.
+/// Flags about paths and timestamps.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct PathFlags {
     /// Time between two readings (30 or 30s): Carbon's finest retention [default: 30s]
@@ -82,7 +82,7 @@ pub(crate) struct PathFlags {
     pub(crate) prefix: Option<String>,
 }
 
-/// How slurmctld is asked.
+/// Flags about requests to slurmctld.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SlurmFlags {
     /// slurm.conf [default: SLURM_CONF, then libslurm's own search]
@@ -96,7 +96,7 @@ pub(crate) struct SlurmFlags {
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// What is logged on stderr.
+/// Flags about the log on stderr.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct LogFlags {
     /// error, warn, info, debug or trace [default: info for run, error for other commands]

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and where.
+//! The problems of a configuration, and where they are.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ pub(crate) struct Problems {
     /// Not every user of this host may read that file.
     pub(super) is_private: bool,
     pub(super) list: Vec<Problem>,
-    /// Of the keys that were read.
+    /// The line of each key that was read.
     pub(super) lines: BTreeMap<String, usize>,
 }
 
@@ -38,8 +38,8 @@ impl Problems {
         self.list.push(Problem { line: None, key: key.into(), text: text.into() });
     }
 
-    /// What every user of this host may know: of a file that not everybody may read, no text, which
-    /// may quote a value.
+    /// The problems as every user of this host may read them. Those of a file that not everybody
+    /// may read are without text, which may quote a value.
     pub(crate) fn public(&self) -> String {
         let lines = self.to_string();
         if !self.is_private {

@@ -15,8 +15,8 @@ const UNITS: [(&str, u64); 6] = [
 
 const DAY: u64 = 86_400;
 
-/// How long points are kept at the interval, and coarser archives: seconds between two points, and
-/// seconds kept.
+/// The times for which points are kept: at the interval, and in coarser archives, each with the
+/// seconds between two points and the seconds kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Retentions {
     pub(crate) finest: u64,

@@ -290,7 +290,7 @@ fn the_shipped_file_names_every_key_with_its_default() {
     assert_eq!(problems(&without(&rest)), [""; 0]);
 }
 
-/// What a package installs has the keys that a site changes first, each with its default.
+/// The file that a package installs has the keys that a site changes first, each with its default.
 #[test]
 fn the_first_file_is_short_and_changes_nothing() {
     let first = include_str!("../../../../config/first.toml");

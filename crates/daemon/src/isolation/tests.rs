@@ -90,7 +90,7 @@ impl Slots {
 #[derive(Clone)]
 struct World {
     now: u64,
-    /// What works: links of the primary, the backup's host, and its slurmctld.
+    /// The parts that work: links of the primary, the backup's host, and its slurmctld.
     peer: bool,
     carbon: bool,
     nodes: bool,

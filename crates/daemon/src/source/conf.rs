@@ -12,7 +12,7 @@ pub(crate) use slurmctld_protocol::USUAL_CONFS as USUAL;
 
 /// While readings come: at the default interval of 30 s with every second tick.
 const LOOK_EVERY: Duration = Duration::from_secs(31);
-/// How long a request waits for a look.
+/// Time that a request waits for a look at the files.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The slurm.conf that is named, by the configuration or by the environment, and by which.
@@ -26,12 +26,12 @@ type ConfFingerprint = Vec<Option<(SystemTime, u64)>>;
 
 /// The files, and what is known of them.
 pub(super) struct ConfWatch {
-    /// Of the thread that looks.
+    /// Owner of the thread that looks.
     owner: &'static str,
     paths: Arc<[PathBuf]>,
     /// The file that was named, if one was.
     named: Option<PathBuf>,
-    /// When the last reader was started.
+    /// The files as they were when the last reader was started.
     seen: Option<ConfFingerprint>,
     looked: Option<Instant>,
 }

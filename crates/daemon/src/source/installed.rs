@@ -13,7 +13,7 @@ use crate::config::SlurmSettings;
 pub(crate) struct InstalledReader {
     /// Its program, or that it is in this one.
     pub(crate) program: String,
-    /// What it asks, in words.
+    /// Says in words whom it asks.
     pub(crate) asks: String,
     /// The daemon would use this one.
     pub(crate) is_used: bool,

@@ -20,7 +20,7 @@ pub(crate) const TOKEN: &str = "SLURM_JWT";
 const PACKAGED: &str = "/usr/libexec/slurm-graphite";
 /// Below the prefix of an installation.
 const LIBEXEC: &str = "libexec/slurm-graphite";
-/// How long the search may take: file systems over the network are slow, and may hang.
+/// Time that the search may take: file systems over the network are slow, and may hang.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[cfg(target_arch = "x86_64")]
@@ -52,7 +52,7 @@ pub(crate) enum ReaderKind {
 }
 
 impl ReaderKind {
-    /// Of a reader with these settings.
+    /// The kind of a reader with these settings.
     pub(super) fn for_program(program: &Path, slurm: &SlurmSettings) -> Self {
         if slurm.rest.endpoint.is_some() { Self::Rest } else { Self::named(program) }
     }
@@ -127,7 +127,7 @@ impl NoReader {
         }
     }
 
-    /// What an administrator would look at first.
+    /// Advice where an administrator would look first.
     pub(super) const fn advice(&self) -> &'static str {
         match self {
             Self::NoLibrary => {
@@ -153,8 +153,8 @@ impl NoReader {
     }
 }
 
-/// Of the readers of all releases all but one have no library here: of those the numbers say
-/// enough.
+/// Sums up why no reader could be used. The readers of all releases but one have no library here,
+/// so for those the numbers are enough.
 fn summary(tried: &[String]) -> String {
     let number = |text: &str| {
         let (_, library) = text.rsplit_once("libslurm.so.")?;
@@ -170,8 +170,8 @@ fn summary(tried: &[String]) -> String {
     others.chain([absent]).collect::<Vec<_>>().join("; ")
 }
 
-/// What to install where these libslurm.so.N are; without any, for one that is still to come, or in
-/// a place of its own.
+/// Says which package to install where these libslurm.so.N are; without any, for one that is still
+/// to come, or in a place of its own.
 fn install(sonames: &[u32]) -> String {
     let packages: Vec<String> = sonames.iter().map(|soname| format!("{NAME}-{soname}")).collect();
     let packages = match packages.is_empty() {
@@ -204,8 +204,8 @@ fn libraries_in(folders: impl IntoIterator<Item = impl AsRef<Path>>) -> Vec<u32>
     sonames
 }
 
-/// What has a number of its own in these folders, the highest first; of the same number, that of
-/// the folder that comes first.
+/// Files in these folders that have a number, the highest first. Of two files with the same number,
+/// the one in the earlier folder is taken.
 fn numbered(
     folders: impl IntoIterator<Item = impl AsRef<Path>>,
     number: impl Fn(&str) -> Option<u32>,
@@ -219,7 +219,7 @@ fn numbered(
     found
 }
 
-/// What is installed on this host.
+/// The readers that are installed on this host.
 pub(super) struct LocatedReaders {
     /// The programs to try, in that order.
     pub(super) programs: Vec<PathBuf>,
@@ -227,7 +227,7 @@ pub(super) struct LocatedReaders {
     pub(super) is_native: bool,
     /// N of every libslurm.so.N.
     pub(super) sonames: Vec<u32>,
-    /// What changes when a libslurm or a reader of one is installed.
+    /// Files that change when a libslurm or a reader of one is installed.
     pub(super) signs: Vec<PathBuf>,
     /// Readers that are not believed, and why.
     pub(super) passed_over: Vec<String>,
@@ -318,8 +318,8 @@ pub(super) fn readers(slurm: &SlurmSettings) -> Result<FoundReaders, NoReader> {
     Err(NoReader::Nowhere { name, folders: folders.join(", "), advice }.with_need(slurm))
 }
 
-/// What keeps `auto` from the native reader: only libslurm's pings the other controllers, and takes
-/// a token from SLURM_JWT.
+/// Names the setting that keeps `auto` from the native reader: only libslurm's reader pings the
+/// other controllers, and takes a token from SLURM_JWT.
 fn needs_libslurm(slurm: &SlurmSettings) -> Option<&'static str> {
     if slurm.reader != ReaderChoice::Auto || slurm.rest.endpoint.is_some() {
         return None;

@@ -22,17 +22,17 @@ use super::stderr::{LastLines, LoggedLines, Stderr};
 
 /// Far over the longest answer: 100,000 nodes, each by itself, in 500 bytes.
 const LONGEST_LINE: u64 = 64 << 20;
-/// How long lines that are in the pipe are given.
+/// Time that lines get which are in the pipe.
 const SETTLE: Duration = Duration::from_millis(20);
-/// How long to wait for the end of a pipe whose process has ended, or the other way round.
+/// Time to wait for the end of a pipe whose process has ended, or the other way round.
 const END_DEADLINE: Duration = Duration::from_secs(1);
 /// A reader's version takes it no longer than to be loaded, from a file system over the network
 /// too.
 const VERSION_DEADLINE: Duration = Duration::from_secs(10);
-/// What the dynamic loader exits with when a library is missing.
+/// The exit code of the dynamic loader when a library is missing.
 const LOADER_FAILED: i32 = 127;
 
-/// How a reader failed.
+/// The failures of a reader.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ProcessError {
@@ -60,7 +60,7 @@ pub(crate) enum ProcessError {
 }
 
 impl ProcessError {
-    /// What an administrator would look at first.
+    /// Advice where an administrator would look first.
     pub(crate) fn advice(&self) -> &'static str {
         match self {
             Self::NotInitialized { said, .. }
@@ -103,7 +103,7 @@ pub(crate) struct Process {
     stdin: Sender,
     stdout: BufReader<Receiver>,
     line: Vec<u8>,
-    /// Of its libslurm, where it has one.
+    /// The release of its libslurm, where it has one.
     pub(super) release: Option<Release>,
     stderr: Stderr,
 }
@@ -164,8 +164,8 @@ impl Process {
         })
     }
 
-    /// What `program --version` prints: that of a reader which this host can run, and whose
-    /// libslurm is the one that it is built for.
+    /// The output of `program --version`. There is one only if this host can run the reader, and
+    /// its libslurm is the one that the reader is built for.
     pub(crate) async fn version(program: &Path) -> Option<String> {
         #[expect(clippy::disallowed_methods, reason = "a reader, for its version")]
         let mut command = Command::new(program);
@@ -222,8 +222,8 @@ impl Process {
         self.ended().await
     }
 
-    /// What libslurm has said since the last request, of one that has failed. It was written before
-    /// the answer, so that it is in the pipe, but another task reads that.
+    /// The lines that libslurm has printed since the last request, which has failed. They were
+    /// written before the answer, so they are in the pipe, but another task reads that.
     pub(crate) async fn said(&self) -> LastLines {
         sleep(SETTLE).await;
         self.stderr.said()
@@ -252,8 +252,8 @@ impl Process {
         }
     }
 
-    /// How a reader ended whose pipes are closed. One that lives on without them is as good as
-    /// gone.
+    /// Finds out how a reader ended whose pipes are closed. One that lives on without them is as
+    /// good as gone.
     async fn ended(&mut self) -> ProcessError {
         let Ok(Some(status)) = timeout(END_DEADLINE, self.child.ended()).await else {
             return ProcessError::Gone {

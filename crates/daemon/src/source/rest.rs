@@ -8,11 +8,11 @@ use super::{Outcome, SourceError};
 /// A token that ends so soon is worth a line, s: an hour, ten minutes, and that it has ended.
 const SOON: [i64; 3] = [3600, 600, 0];
 
-/// What is known of the token, from readings and failures alike.
+/// The token, as readings and failures alike have shown it.
 #[derive(Debug, Default)]
 pub(crate) struct Expiry {
     token: Option<Token>,
-    /// How many of [`SOON`] have been said about this token.
+    /// Number of the warnings in [`SOON`] that were logged about this token.
     said: usize,
 }
 

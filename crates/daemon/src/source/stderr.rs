@@ -15,11 +15,11 @@ use tracing::{debug, warn};
 use super::locate::ReaderKind;
 use crate::printable::printable;
 
-/// How many of the last lines of its stderr go into an error.
+/// Number of the last lines of stderr that go into an error.
 const TAIL: usize = 3;
-/// How many lines are remembered so that none of them is logged twice.
+/// Number of lines that are remembered so that none of them is logged twice.
 const REMEMBERED: usize = 16;
-/// How many lines of a role's readers are logged in a minute.
+/// Number of lines of a role's readers that are logged in a minute.
 const MOST_IN_A_MINUTE: u32 = 20;
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -43,7 +43,8 @@ impl LastLines {
         self.lines.iter().any(is_sign)
     }
 
-    /// What may hang if a reader does: the others have deadlines of their own for each request.
+    /// Names the programs that may hang if a reader does. Readers that are not libslurm's have
+    /// deadlines of their own for each request.
     pub(super) const fn may_hang(&self) -> &'static str {
         match self.kind {
             ReaderKind::Libslurm => ": munged or slurmctld may hang",
@@ -90,7 +91,7 @@ impl SaidLines {
     }
 }
 
-/// What the readers of a role have said that the log has.
+/// The lines of a role's readers that the log has.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LoggedLines {
     /// Since the last reading, so that what libslurm repeats at every call, and every reader at its
@@ -221,8 +222,9 @@ fn without_program(text: &str) -> &str {
         .map_or(text, |(_, line)| line)
 }
 
-/// Of readers side by side all but one cannot be loaded, which is as it should be; where it is not,
-/// it is in the error. The last is a reader's own refusal.
+/// Whether the dynamic loader has printed this line, or a reader that refuses a libslurm. Of
+/// readers side by side all but one do, as they should; if none can be used, the error has their
+/// lines.
 fn is_of_the_loader(text: &str) -> bool {
     ["error while loading shared libraries", "symbol lookup error", "the loaded libslurm is "]
         .iter()

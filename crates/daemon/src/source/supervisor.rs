@@ -23,11 +23,11 @@ use crate::clock::or_never;
 use crate::config::{ReaderChoice, SlurmSettings};
 use crate::printable::printable;
 
-/// How long a reader that gets no answer is kept: libslurm never looks at its configuration again,
-/// and the controller may have moved.
+/// Time after which a reader that gets no answer is replaced: libslurm never looks at its
+/// configuration again, and the controller may have moved.
 const STALE_AFTER: Duration = Duration::from_secs(60);
 
-/// What is asked.
+/// The reader that gets the requests.
 enum ActiveReader {
     Process(Box<Process>),
     /// That of [`ReaderMemory`].
@@ -55,7 +55,7 @@ pub(super) struct ReaderSupervisor {
     troubled: bool,
     /// Readers that are not believed, as they are in the log.
     passed_over: Vec<String>,
-    /// What the log has of its readers.
+    /// The lines of its readers that the log has.
     logged: LoggedLines,
     id: u64,
 }
@@ -305,7 +305,7 @@ impl ReaderSupervisor {
         }
     }
 
-    /// What a reader of this kind is started with.
+    /// The arguments of a reader of this kind.
     fn arguments(&self, kind: ReaderKind) -> Vec<OsString> {
         let SlurmSettings { conf, rest, timeout, .. } = &self.slurm;
         let path = |path: &Option<PathBuf>| path.clone().map(OsString::from);

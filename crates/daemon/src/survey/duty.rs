@@ -1,17 +1,17 @@
-//! How often one expensive reply may be asked for, so that it costs slurmctld no more than its
-//! share of time.
+//! The limit of requests for one expensive reply, so that it costs slurmctld no more than its share
+//! of time.
 //!
 //! At a duty of 5 %, a reply that took 3 s is requested at most once a minute. Pure: moments are
 //! arguments.
 
 use std::time::Duration;
 
-/// How often one reply may be asked for.
+/// The moments between which one reply may not be requested again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DutyLimit {
-    /// When it was last asked for, Unix time.
+    /// Moment of the last request, Unix time.
     asked: Option<Duration>,
-    /// When it may be asked for again, Unix time.
+    /// Moment from which it may be requested again, Unix time.
     next: Duration,
 }
 

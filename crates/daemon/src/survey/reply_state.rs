@@ -24,7 +24,7 @@ pub(super) struct ReplyState {
     /// The last full reply that was published.
     pub(super) kept: Option<Arc<Reading>>,
     pub(super) counters: ReplyCounters,
-    /// Why the last request brought no reading, and what to do.
+    /// The reason why the last request brought no reading, and advice.
     pub(super) failure: Option<String>,
     logged: LoggedReply,
 }

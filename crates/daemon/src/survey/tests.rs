@@ -40,7 +40,7 @@ fn reply(kind: ReplyKind, came: i64) -> Reply {
     }
 }
 
-/// What happens to a round's reply of jobs.
+/// The fate of a round's reply of jobs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Good,

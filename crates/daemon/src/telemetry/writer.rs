@@ -12,11 +12,12 @@ use std::time::Duration;
 use tracing::{Level, Metadata, warn};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// What lines may take while they wait; those of WARN and ERROR have as much again, in turn.
+/// Bytes for lines that wait; lines of WARN and ERROR may have twice as many, and those of ERROR
+/// three times.
 const ROOM: usize = 256 << 10;
-/// What a line takes beyond its text.
+/// Bytes that a line needs besides its text.
 const EACH: usize = 64;
-/// How long the end of the process waits for lines to be written.
+/// Time that the end of the process waits for lines to be written.
 const PATIENCE: Duration = Duration::from_secs(1);
 const STACK: usize = 128 << 10;
 
@@ -31,7 +32,7 @@ struct LineQueue {
 #[derive(Debug)]
 struct Lines {
     waiting: VecDeque<Vec<u8>>,
-    /// What they take, with the one that is being written.
+    /// Bytes of the lines that wait, and of the one that is being written.
     bytes: usize,
     /// Not written since the log last said so.
     dropped: u64,

@@ -10,7 +10,7 @@ const MAX_AGE: i64 = 3600;
 const DAY: i64 = 86_400;
 const NOW: i64 = 2_000_000_000;
 const YEARS: i64 = 10 * 365 * DAY;
-/// What a pause of a virtual machine may hide.
+/// Seconds that a pause of a virtual machine may hide.
 const UNSEEN: i64 = 60;
 
 /// A tick as the simulation knows it.
@@ -28,7 +28,7 @@ struct World {
     now: i64,
     started: i64,
     paused: i64,
-    /// How wrong its wall clock is, and until when.
+    /// Seconds that its wall clock is wrong, and until when.
     error: i64,
     wrong_until: i64,
     knows_boot: bool,
@@ -196,7 +196,8 @@ fn after_a_reboot(timestamps: &[i64], wall: i64) -> Queue {
     queue
 }
 
-/// What is due, held back and dropped so many minutes after the start, with this time of day.
+/// Sets the clocks to so many minutes after the start and this time of day. Returns the numbers of
+/// ticks that are due, held back and dropped.
 fn look(queue: &Queue, minutes: u64, wall: i64) -> (u64, u64, u64) {
     let now = Moment { boot: Duration::from_secs(60 * minutes), wall };
     set_clock(Some(now));

@@ -1,5 +1,5 @@
-//! What leaves a queue undelivered: by age, with clocks that jump; by size; and when a destination
-//! is removed or moves.
+//! Tests of batches that leave a queue undelivered: by age, with clocks that jump; by size; and
+//! when a destination is removed or moves.
 
 use super::*;
 use crate::clock::Clock;
@@ -318,8 +318,8 @@ async fn what_cannot_be_encoded_for_one_destination_goes_to_the_others() {
     assert_eq!((b.status().due(), queue.shared.state().batches.len()), (3, 3));
 }
 
-/// What a run of three ticks leaves, when it has said `connected` before the last of them and
-/// `written` so many; and what a later one counts at max_age: dropped, unproved.
+/// Lets one run leave three ticks, of which it has written some, and which may be `connected` as
+/// the last one comes. Returns what a later run counts at max_age: dropped, and unproved.
 async fn counted_at_max_age(connected: bool, written: usize, is_killed: bool) -> (u64, u64) {
     let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let queue = queue_in(dir.path());

@@ -68,7 +68,7 @@ fn all_provisional_batches_of_the_newest_slot_go_out() {
     assert_eq!(queue.withdraw(), 2);
 }
 
-/// Such a tick used to count as sent and as withdrawn.
+/// A tick that is withdrawn while it is written used to count as sent and as withdrawn.
 #[tokio::test]
 async fn a_tick_that_is_withdrawn_while_it_is_written_is_counted_once() {
     let (listener, to) = destination().await;

@@ -10,8 +10,8 @@ fn at_once() -> Limits {
     Limits { resend_window: Duration::ZERO, ..limits() }
 }
 
-/// What had been written was recorded on disk only with the next tick, so that a SIGKILL sent again
-/// what had gone out in a whole interval: 40 of 40 ticks.
+/// The state of a written tick was recorded on disk only with the next tick, so that a SIGKILL sent
+/// again all ticks of a whole interval: 40 of 40.
 #[tokio::test]
 async fn a_kill_in_a_replay_sends_one_tick_twice_and_no_more() {
     let dir = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// What happens to the folder.
+/// An accident of the folder.
 type Happening = (&'static str, fn(&Path));
 
 pub(super) fn away(dir: &Path) -> PathBuf {
@@ -42,7 +42,7 @@ const HAPPENINGS: [Happening; 5] = [
     }),
 ];
 
-/// What a start would find after a SIGKILL now: the timestamps that are due, and the states.
+/// The timestamps that are due and the states that a start would find after a SIGKILL now.
 pub(super) async fn after_a_kill(dir: &Path) -> (Vec<i64>, BTreeMap<String, Arc<[u8]>>) {
     let killed = tempfile::tempdir().unwrap();
     copy(dir, killed.path());
@@ -167,8 +167,8 @@ pub(super) async fn not_in_the_log(queue: &Queue) -> Vec<i64> {
     missing
 }
 
-/// What was counted when its files were gone was evicted in the files that came back: each later
-/// start kept the ticks for the senders, and the log had forgotten them.
+/// A batch that was counted when its files were gone was evicted in the files that came back: each
+/// later start kept the ticks for the senders, and the log had forgotten them.
 #[tokio::test]
 async fn what_comes_back_with_its_files_is_in_the_log_of_later_starts_too() {
     let (_up, dir, queue) = after_three_ticks().await;

@@ -1,4 +1,4 @@
-//! What the log says of an outage, and how often.
+//! Tests of the log's lines about an outage, and of their number.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::world::{self, ReceiverKind, ReceiverState};
 use super::*;
 use crate::queue::tests::{disk_answers, disk_hangs};
 
-/// What this thread logs from INFO on.
+/// Writes the lines that this thread logs from INFO on into a file.
 fn log() -> (NamedTempFile, DefaultGuard) {
     let written = NamedTempFile::new().unwrap();
     let writer = Arc::new(written.reopen().unwrap());

@@ -23,7 +23,7 @@ use crate::sender::Destination;
 pub(super) const STEP: Duration = Duration::from_millis(250);
 /// Connections that a kernel keeps for a program that does not accept them.
 const BACKLOG: usize = 50;
-/// How long a proxy tries to reach its backend.
+/// Time for which a proxy tries to reach its backend.
 const TRIES: Duration = Duration::from_secs(20);
 
 thread_local! {
@@ -41,7 +41,7 @@ pub(super) enum Order {
     Shared,
 }
 
-/// How a receiver works.
+/// The properties of a receiver.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceiverKind {
     /// Points read in a second.
@@ -59,7 +59,7 @@ pub(super) struct ReceiverKind {
     pub(super) order: Order,
     /// After how long it closes an idle connection.
     pub(super) closes_idle_after: Option<Duration>,
-    /// How long after our end it closes its own, even if it has read everything.
+    /// Time after our end until it closes its own, even if it has read everything.
     pub(super) answers_after: Duration,
     /// A proxy in front of it closes its end this long after ours, whatever has been read.
     pub(super) proxy_closes_after: Option<Duration>,
@@ -112,7 +112,7 @@ pub(super) enum ReceiverState {
 struct Receiver {
     kind: ReceiverKind,
     process: ReceiverState,
-    /// How long it has run.
+    /// Time that it has run.
     ran: Duration,
     paused: bool,
     /// (timestamp, points, running time at which it was read)
@@ -189,7 +189,7 @@ struct Network {
     name: usize,
     /// The name cannot be looked up.
     nameless: bool,
-    /// How often each tick was written as a whole.
+    /// Number of times that each tick was written as a whole.
     writes: BTreeMap<i64, u32>,
 }
 
@@ -264,7 +264,7 @@ pub(super) fn connections() -> usize {
     world(|world| world.next_link)
 }
 
-/// How often each tick was written.
+/// Number of times that each tick was written.
 pub(super) fn writes() -> BTreeMap<i64, u32> {
     world(|world| world.writes.clone())
 }

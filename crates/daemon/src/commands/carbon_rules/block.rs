@@ -4,21 +4,21 @@
 //! if two sections have the same name, and an indented line continues the value above it, also
 //! across comments and empty lines.
 
-/// How the lines above and below a block begin. Behind it is the block's name.
+/// Beginnings of the lines above and below a block; the block's name follows.
 const BEGIN: &str = "# BEGIN slurm-graphite carbon-rules";
 const END: &str = "# END slurm-graphite carbon-rules";
 
 /// One block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// What distinguishes it from other blocks of the file: the prefix, where the rules depend on
+    /// Distinguishes the block from others of the same file: the prefix, where the rules depend on
     /// it.
     name: String,
     /// With both markers, and with the end of the last line.
     pub(crate) text: String,
 }
 
-/// Why a file cannot be edited, with the number of the line.
+/// A reason why a file cannot be edited, with the number of the line.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BlockError {
     #[error(

@@ -1,4 +1,4 @@
-//! What the collectors of nodes and jobs would cost slurmctld, if they are off: so that nobody has
+//! The costs for slurmctld of the collectors of nodes and jobs, if they are off: so that nobody has
 //! to guess before enabling them.
 //!
 //! The list of nodes is requested once, as `sinfo` does, unless slurmctld is busy. The list of jobs

@@ -19,8 +19,8 @@ use crate::trust::check_own_folder;
 
 /// The unit's StateDirectory, outside of which it may write nowhere.
 const STATE: &str = "/var/lib/slurm-graphite";
-/// How long a Carbon gets to close what it cannot read; behind the end of our own side every close
-/// looks the same.
+/// Time that a Carbon gets to close a connection that it cannot read. After our own side has ended,
+/// every close looks the same.
 const REFUSAL: Duration = Duration::from_secs(1);
 
 /// Every Carbon in turn.
@@ -254,7 +254,7 @@ fn me() -> &'static str {
     }
 }
 
-/// What to do about a folder that cannot be written to.
+/// Advice about a folder that cannot be written to.
 const fn make_writable(why: ErrorKind) -> &'static str {
     match why {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
@@ -272,8 +272,8 @@ const fn make_writable(why: ErrorKind) -> &'static str {
     }
 }
 
-/// What the systemd unit needs in addition: this program was not started by it. `file` is the
-/// configuration, whose name is that of an instance of the template unit.
+/// Says what the systemd unit needs in addition, because this program was not started by it. `file`
+/// is the configuration, whose name is that of an instance of the template unit.
 fn unit(dir: &Path, file: Option<&Path>) -> String {
     let instance = file.and_then(Path::file_stem).map(|name| format!("{STATE}-{}", name.display()));
     if dir.starts_with(STATE) || instance.is_some_and(|state| dir.starts_with(state)) {

@@ -69,7 +69,7 @@ pub(super) fn token_file(config: &Config) -> Option<CheckLine> {
     Some(CheckLine { mark, ..line })
 }
 
-/// What has failed at this stage.
+/// The subject of the line about a failure at this stage.
 const fn subject(stage: Stage) -> &'static str {
     match stage {
         Stage::Unsupported => "request",
@@ -82,7 +82,7 @@ const fn subject(stage: Stage) -> &'static str {
     }
 }
 
-/// What is known to work when a request comes as far as `stage`.
+/// The lines about what works, as a request has come as far as `stage`.
 fn before(stage: Stage, endpoint: &Endpoint, rest: &Rest) -> Vec<CheckLine> {
     let version = rest.version.as_ref().filter(|_| stage > Stage::Version);
     let lines = [

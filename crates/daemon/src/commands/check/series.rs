@@ -1,4 +1,4 @@
-//! How many series this configuration makes on this cluster, before anything is sent.
+//! The number of series that this configuration makes on this cluster, before anything is sent.
 //!
 //! Two readings are made, because some figures need two, and every survey that is enabled is made
 //! once. Paths that get points only later are taken from the collectors' documentation. The paths

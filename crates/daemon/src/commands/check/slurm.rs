@@ -26,7 +26,7 @@ use crate::source::{NoReader, ReaderKind, ReaderMemory, Source, SourceError, TOK
 const PATIENCE: Duration = Duration::from_secs(2);
 const NO_MUNGE: &str = "munge: not used (see AuthType in slurm.conf)";
 
-/// What was read of slurm.conf.
+/// The settings of slurm.conf that matter here.
 struct SlurmConf {
     /// munged's socket, where munge is used.
     munge: Option<PathBuf>,
@@ -106,7 +106,7 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
     }
 }
 
-/// What has read, and what that cannot read.
+/// The line about the reader that has read, with the collectors that it cannot serve.
 fn reader(kind: ReaderKind, reading: &Reading, config: &Config) -> CheckLine {
     if kind != ReaderKind::Native {
         return CheckLine::good(format!("libslurm: release {}", reading.release));
@@ -190,7 +190,7 @@ fn failed(
     }
 }
 
-/// What is known of munge when slurmctld has said nothing of it.
+/// The line about munge when slurmctld has reported nothing of it.
 fn munge_alone(conf: &SlurmConf, munge: &Munge) -> CheckLine {
     let socket = conf.munge.as_deref().unwrap_or(Path::new("")).display();
     match munge {

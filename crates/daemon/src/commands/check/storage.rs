@@ -21,8 +21,8 @@ use crate::tagged::tagged;
 /// A figure at a declared level, under its path, or its name with tags where no destination gets
 /// paths.
 struct Figure {
-    /// What varies is the documentation's word for it: the rules are for every user or partition
-    /// alike.
+    /// The path, in which the documentation's word stands for what varies: the rules are the same
+    /// for every user or partition.
     path: String,
     rollup: Rollup,
     /// Seconds between two points.
@@ -45,7 +45,7 @@ pub(super) fn long_queue(config: &Config) -> Option<CheckLine> {
     })
 }
 
-/// How late a tick may be sent, s, and the key that says so.
+/// The longest delay with which a tick may be sent, s, and the key that sets it.
 fn longest(config: &Config) -> (&'static str, u64) {
     let limits = &config.queue.limits;
     let keys = [("max_age", limits.max_age), ("resend_window", limits.resend_window)];
@@ -74,7 +74,7 @@ pub(super) fn lines(
     files.into_iter().flat_map(|file| file.unwrap_or_else(|line| vec![line])).collect()
 }
 
-/// What a line about one of Carbon's files begins with, and its text.
+/// Reads one of Carbon's files. Also returns what a line about it begins with.
 fn read_file(name: &str, path: &Path) -> (String, std::io::Result<String>) {
     (format!("{name} ({})", path.display()), read_text(path))
 }
@@ -106,13 +106,14 @@ fn outdated(
     ))
 }
 
-/// What a command needs in order to read the same file.
+/// The option that a command needs in order to read the same configuration.
 fn with_file(config: &Config) -> String {
     let other = config.file.as_ref().filter(|file| !default_paths().contains(file));
     other.map_or_else(String::new, |file| format!(" --config {}", file.display()))
 }
 
-/// What writes the rules where Carbon reads them, which is one remedy for all of its files.
+/// Advice to run the command that writes the rules where Carbon reads them: one remedy for all of
+/// its files.
 fn write_here(config: &Config, place: &CarbonConf) -> Option<String> {
     let folder = place.schemas.parent().filter(|_| place.is_carbons)?;
     let (with, folder) = (with_file(config), folder.display());
@@ -189,12 +190,12 @@ fn schemas(
     Ok(lines)
 }
 
-/// What Carbon's rules do to the figures.
+/// The effect of Carbon's rules on the figures.
 #[derive(Default)]
 struct Judgement {
     /// The rules that fit, by the interval of the figures that they are the first to match, s.
     fitting: BTreeMap<u32, Vec<String>>,
-    /// What does not fit, and what to do.
+    /// The rules that do not fit, each with what to do.
     misfits: Vec<(String, String)>,
 }
 
@@ -227,7 +228,8 @@ fn judge(
     judged
 }
 
-/// What does not fit about a rule, and what to do.
+/// The misfit of a rule, with what to do; `None` if the rule fits figures that come `every` so many
+/// seconds.
 fn misfit(
     config: &Config,
     place: &CarbonConf,

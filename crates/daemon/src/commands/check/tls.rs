@@ -89,7 +89,7 @@ fn file(
     }
 }
 
-/// What a connection shows of the server.
+/// The lines about the server's certificates, as a connection shows them.
 pub(super) fn connected(connection: &TlsConnection, to: &Destination) -> Vec<CheckLine> {
     let name = format!("{}: speaks {}", title(to), connection.version());
     // That of the server itself has not expired; it may send one that is not needed.

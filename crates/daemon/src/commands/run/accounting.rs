@@ -45,7 +45,7 @@ impl Daemon {
         }
     }
 
-    /// What a round has counted is on disk, and its batch may be sent.
+    /// Sends the batch of a round whose counts are on disk now.
     pub(super) fn publish_counts(&mut self) {
         if !self.cluster.finished.as_mut().is_some_and(Accounting::commit) {
             return;

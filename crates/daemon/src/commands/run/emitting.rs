@@ -1,4 +1,4 @@
-//! What is made of a tick and of a survey: batches for the queue.
+//! Batches for the queue, made of the outcome of a tick and of a survey.
 
 use std::mem;
 
@@ -125,8 +125,8 @@ impl Daemon {
         }
     }
 
-    /// What a tick's outcome says about who is active; whether figures of the cluster are
-    /// published.
+    /// Applies what a tick's outcome shows about who is active. Returns whether figures of the
+    /// cluster are published.
     fn apply_role(&mut self, outcome: &TickOutcome) -> bool {
         self.confirm_or_withdraw(outcome);
         let (is_published, change) = self.cluster.note_outcome(outcome, self.config.interval);

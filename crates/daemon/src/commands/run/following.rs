@@ -10,9 +10,9 @@ use crate::follow::ahead_of;
 use crate::isolation::Verdict;
 use crate::source::Outcome;
 
-/// What only slurmd and its steps send: MESSAGE_NODE_REGISTRATION_STATUS, REQUEST_STEP_COMPLETE,
-/// REQUEST_COMPLETE_BATCH_SCRIPT and MESSAGE_EPILOG_COMPLETE, by numbers that no release has
-/// changed.
+/// Messages that only slurmd and its steps send: MESSAGE_NODE_REGISTRATION_STATUS,
+/// REQUEST_STEP_COMPLETE, REQUEST_COMPLETE_BATCH_SCRIPT and MESSAGE_EPILOG_COMPLETE, by numbers
+/// that no release has changed.
 const OF_NODES: [u16; 4] = [1002, 5016, 5018, 6012];
 
 fn of_nodes(tables: &RpcTables) -> u64 {

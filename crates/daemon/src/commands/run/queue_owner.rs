@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 
 use crate::host::user;
 
-/// How long the disk may take.
+/// Time that the disk may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Checks it for a second at most: a disk that hangs must not keep the daemon from starting.

@@ -34,8 +34,8 @@ impl Loading {
     }
 }
 
-/// What a new configuration changes, where old and new must be compared. The rest is given the new
-/// configuration, or reads it when it is needed.
+/// The changes that a new configuration makes, where old and new must be compared. The rest is
+/// given the new configuration, or reads it when it is needed.
 #[derive(Debug, PartialEq, Eq)]
 struct ReloadPlan {
     log: bool,

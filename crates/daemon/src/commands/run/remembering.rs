@@ -1,5 +1,5 @@
-//! What collectors must know after a restart: bytes in the queue's log, by the collector's name.
-//! Their first line is the cluster's name, empty while that is not known.
+//! The memories of collectors, which outlast a restart: bytes in the queue's log, by the
+//! collector's name.
 //!
 //! Without `queue.dir` they last as long as the process. Only the collector knows what the other
 //! lines mean, and ignores what it cannot read.
@@ -19,7 +19,7 @@ use super::Daemon;
 use crate::config::ReaderChoice;
 use crate::source::ReaderKind;
 
-/// How long a start waits until the queue's files, which may be 256 MiB, have been read.
+/// Time that a start waits until the queue's files, which may be 256 MiB, have been read.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Seconds between two times that they are stored, because with users and accounts by name they are
 /// long.
@@ -38,8 +38,8 @@ pub(super) async fn wait(queue: &Queue) {
     }
 }
 
-/// What the collector stored last, but not what it stored under another name than `cluster`. A name
-/// that is not known fits any.
+/// The memory that the collector stored last, unless it was stored under another name than
+/// `cluster`.
 pub(super) fn memory(queue: &Queue, collector: &str, cluster: Option<&str>) -> Option<String> {
     let (of, memory) = stored(queue, collector)?;
     (of.is_empty() || cluster.is_none_or(|name| name == of)).then_some(memory)

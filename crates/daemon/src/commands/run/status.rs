@@ -1,4 +1,4 @@
-//! What the daemon reports about itself: to systemd in words, and to `status` on request.
+//! Reports of the daemon about itself: to systemd in words, and to `status` on request.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::clock::{unix_now, unix_of};
 use crate::status::{DestinationEntry, QueueEntry, RefusedEntry, StatusDocument};
 
 impl Daemon {
-    /// To systemd.
+    /// Sends the status line to systemd.
     pub(super) fn tell_status(&mut self) {
         let Self { cluster, senders, refused, notify, .. } = self;
         notify.status(|| {
@@ -29,7 +29,7 @@ impl Daemon {
         });
     }
 
-    /// To `status`.
+    /// The document that `status` prints.
     pub(super) fn status(&self) -> StatusDocument {
         let queue = self.queue.status();
         let settings = &self.config.queue;
@@ -97,7 +97,7 @@ impl Daemon {
     }
 }
 
-/// When that was, Unix seconds.
+/// The moment that was `age` ago, Unix seconds.
 fn ago(age: Duration) -> i64 {
     unix_now().saturating_sub(i64::try_from(age.as_secs()).unwrap_or(i64::MAX))
 }

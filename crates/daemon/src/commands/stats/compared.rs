@@ -28,7 +28,7 @@ pub(crate) struct RankedRow {
     pub(crate) mean: f64,
     /// µs
     pub(crate) time: u64,
-    /// Of the table's time.
+    /// Its part of the table's time.
     pub(crate) share: f64,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Compared<'a> {
         (count > 0).then(|| derive::exact_f64(time) / derive::exact_f64(count))
     }
 
-    /// What was served in the interval.
+    /// The RPCs that were served in the interval.
     pub(crate) fn served(&self) -> Served {
         self.grown
             .as_ref()
@@ -57,7 +57,7 @@ impl<'a> Compared<'a> {
     }
 }
 
-/// What slurmctld has served, the most expensive first.
+/// The RPCs that slurmctld has served, the most expensive first.
 #[derive(Default)]
 pub(crate) struct Served {
     pub(crate) types: Vec<RankedRow>,

@@ -1,5 +1,5 @@
-//! What sdiag prints, in its words and order, with the figures of the interval next to it if there
-//! are two readings.
+//! The output of sdiag, in its words and order, with the figures of the interval next to it if
+//! there are two readings.
 //!
 //! A line of sdiag is never changed, only extended.
 

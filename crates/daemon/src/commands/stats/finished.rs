@@ -44,7 +44,7 @@ struct FinishedRow {
     /// Allocated.
     cpu_seconds: u64,
     gpu_seconds: u64,
-    /// Of those that started, on average.
+    /// Average wait of those that started, s.
     #[serde(skip_serializing_if = "Option::is_none")]
     mean_wait: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,7 +129,7 @@ impl By {
     }
 }
 
-/// To the tenth.
+/// Hours with one decimal.
 fn hours(seconds: u64) -> String {
     let tenths = seconds / 360;
     format!("{}.{}", tenths / 10, tenths % 10)

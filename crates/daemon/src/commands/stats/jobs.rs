@@ -36,12 +36,12 @@ struct JobsRow {
     name: String,
     running: JobsResources,
     pending: JobsResources,
-    /// How long the one of them has waited that has waited longest, s.
+    /// Wait of the job that has waited longest, s.
     #[serde(skip_serializing_if = "Option::is_none")]
     oldest_wait: Option<u64>,
 }
 
-/// What jobs have or ask for.
+/// The resources that jobs have, or ask for.
 #[derive(Debug, Default, PartialEq, Serialize)]
 struct JobsResources {
     jobs: u64,

@@ -13,16 +13,16 @@ use crate::printable::cell;
 
 /// Further rows are only counted.
 const MOST_ROWS: usize = 20;
-/// Of a terminal.
+/// Columns of a terminal whose size is not known.
 const WIDTH: usize = 80;
 
 /// The jobs of one name.
 pub(super) trait Row: Serialize {
-    /// What the table shows.
+    /// The heading of the table.
     const TITLE: &str;
     /// The headings of the columns after the name.
     const HEAD: &[&str];
-    /// What a host without GPUs has in their column, which is then left out.
+    /// The cell of a host without GPUs; a column of nothing else is left out.
     const NO_GPUS: &str;
     fn weight(&self) -> (u64, u64);
     fn name(&self) -> &str;
@@ -30,7 +30,7 @@ pub(super) trait Row: Serialize {
     fn cells(&self) -> Vec<String>;
 }
 
-/// What is printed.
+/// The table as it is printed.
 #[derive(Debug, Serialize)]
 pub(super) struct Table<R> {
     #[serde(flatten)]

@@ -37,7 +37,7 @@ impl Judge {
         Duration::from_secs(u64::try_from(self.now.saturating_sub(since)).unwrap_or(0))
     }
 
-    /// Such as "since 2026-11-22 08:00:00 (2h 3m 1s)".
+    /// Says since when, and for how long: "since 2026-11-22 08:00:00 (2h 3m 1s)".
     fn since(self, since: i64) -> String {
         format!("since {} ({})", moment(since), humantime::format_duration(self.age(since)))
     }
@@ -183,8 +183,8 @@ fn destination(to: &DestinationEntry, document: &StatusDocument, judge: Judge) -
     (mark, text)
 }
 
-/// How bad it is that ticks wait to be sent for the first time, although the receiver reads; and
-/// why it is wrong.
+/// Judges ticks that wait to be sent for the first time, although the receiver reads. Returns the
+/// reason with the mark.
 fn judge_waiting(to: &DestinationEntry, document: &StatusDocument, judge: Judge) -> (Mark, String) {
     let two_ticks = Duration::from_secs(u64::from(document.interval).saturating_mul(2));
     let oldest = to

@@ -1,4 +1,4 @@
-//! What `stats --watch` draws: lines for a terminal of this size, from one reading and the one
+//! The screen of `stats --watch`: lines for a terminal of this size, from one reading and the one
 //! before.
 //!
 //! Has no terminal and no clock. No control character from slurmctld or a name service reaches the
@@ -15,7 +15,7 @@ use crate::printable::cell;
 const NARROWEST: usize = 56;
 const WIDEST: usize = 100;
 const FIGURES: usize = 38;
-/// Of a text that is wrapped.
+/// Number of lines that a wrapped text may have.
 const MOST_LINES: usize = 4;
 
 /// A terminal without a size.
@@ -27,7 +27,7 @@ pub(super) struct Size {
     pub(super) height: usize,
 }
 
-/// What is to be seen.
+/// The contents of the screen.
 #[derive(Clone, Default)]
 pub(super) struct View {
     /// Seconds between two readings.
@@ -36,7 +36,7 @@ pub(super) struct View {
     pub(super) now: Option<Box<Reading>>,
     /// The one before it.
     pub(super) before: Option<Box<Reading>>,
-    /// Why there is no newer one, and what to do.
+    /// The reason why there is no newer reading, and advice.
     pub(super) trouble: Option<[String; 2]>,
     /// For how many seconds a request has been under way, if that is unusual.
     pub(super) waits: Option<u64>,
@@ -46,7 +46,7 @@ pub(super) struct View {
     pub(super) history: History,
 }
 
-/// How many values of a figure are remembered.
+/// Number of values that are remembered of a figure.
 const REMEMBERED: usize = 10;
 
 /// The last values of four figures, the newest last: pending and running jobs, and the mean times
@@ -115,9 +115,9 @@ pub(super) enum Look {
     Plain,
     /// A heading of columns.
     Reverse,
-    /// What somebody should see.
+    /// For what somebody should see.
     Bold,
-    /// What may no longer be so.
+    /// For what may be outdated.
     Faint,
 }
 

@@ -52,7 +52,7 @@ impl Terminal {
         or_never(self.keys.as_ref().map(Job::answer)).await;
     }
 
-    /// How large it is now.
+    /// The size of the terminal now.
     pub(super) fn size() -> Size {
         let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
         let size = size.map(|size| Size { width: size.ws_col.into(), height: size.ws_row.into() });

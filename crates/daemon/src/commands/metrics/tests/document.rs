@@ -1,5 +1,4 @@
-//! What docs/metrics.md is made of: each figure is in one table only, with all levels that have it.
-//! What is on by default comes first. The program prints the file.
+//! The sections of docs/metrics.md: each figure is in one table only, with all levels that have it.
 
 use std::fmt::Write;
 
@@ -9,7 +8,7 @@ use slurm_points::metric::{Leaf, Rollup};
 
 use crate::self_metrics;
 
-/// What slurmrestd does not tell, of all that libslurm tells: the one list, against which live
+/// The figures that slurmrestd lacks although libslurm has them: the one list, against which live
 /// tests hold the two readers.
 pub(super) const OVER_REST: &str = include_str!("../rest.md");
 
@@ -23,7 +22,7 @@ const SHARED: usize = 3;
 /// No line of a paragraph is longer.
 const WIDTH: usize = 140;
 
-/// What is under one heading.
+/// The text and figures under one heading.
 struct Section {
     below: &'static str,
     about: &'static str,

@@ -8,7 +8,7 @@ use crate::tagged::every_level;
 /// A path below the prefix, a leaf, and the rest of the leaf's row.
 type Figure = (String, String, String);
 
-/// What is in backticks.
+/// The texts between backticks.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
