@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub(crate) use self::terminal::Terminal;
 
-/// How long a person at a terminal is willing to wait.
+/// Time that a person at a terminal is willing to wait.
 const SOON: Duration = Duration::from_secs(5);
 
 /// A line that `stats --json` printed once.

@@ -61,14 +61,14 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("make demo", "another test of the same things, of half a minute"),
 ];
 
-/// What need not be run: the output of programs, and files for other programs.
+/// Languages of blocks that need not be run: the output of programs, and files for other programs.
 const PASSIVE: [&str; 5] = ["text", "ini", "dockerfile", "yaml", "json"];
 
 /// Beginnings of lines that show that a block without a language is a script with a forgotten mark.
 const COMMANDS: &str =
     "$ |slurm-graphite |sudo |make |systemctl |apt|dnf |docker |curl |cp |whisper-|cargo ";
 
-/// What `systemctl` would do to the sandbox's Carbon; it is the last line of its block.
+/// The command that would restart the sandbox's Carbon; it is the last line of its block.
 const RESTART_CARBON: &str = "sudo systemctl restart carbon-cache\n";
 
 fn runnable(script: &str, met: &mut BTreeSet<&'static str>) -> String {

@@ -1,4 +1,4 @@
-//! When pending jobs will start, compared with what squeue shows of each.
+//! The expected starts of pending jobs, compared with those that squeue shows of each.
 
 use std::collections::BTreeMap;
 
@@ -43,8 +43,8 @@ fn rows(slurm: &Slurm) -> Result<Vec<Row>> {
         .collect()
 }
 
-/// What these rows say at `now`. Up to 22.05 an array's start is that of a later task than the
-/// next.
+/// The expected starts in these rows at `now`. Up to 22.05 an array's start is that of a later task
+/// than the next.
 fn expected<'a>(rows: impl Iterator<Item = &'a Row>, now: i64, release: &str) -> Expected {
     let mut expected = Expected::default();
     let mut starts = Vec::new();

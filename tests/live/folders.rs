@@ -295,8 +295,8 @@ fn what_another_could_have_put_there_is_passed_over_in_words_by_every_command() 
     }
 }
 
-/// What another user may have prepared in folders of theirs for root's commands: pipes that hang,
-/// links that lead to root's files, and names that will be used.
+/// Traps that another user may have prepared in folders of theirs for root's commands: pipes that
+/// hang, links that lead to root's files, and names that will be used.
 const PREPARED: &str = "
 mkdir -m 1777 tmp; program tmp/bin; reader tmp; mark own; config tmp $T/own
 mark tmp/bin/slurm-graphite-reader-99; mkdir tmp/queue tmp/run root
@@ -326,8 +326,8 @@ const ROOTS: [&[&str]; 14] = [
     &["run", "--carbon", "127.0.0.1:1"],
 ];
 
-/// Why root must not make this call, which names a file below another user's folder, if it must
-/// not.
+/// The reason why root must not make this call, which names a file below another user's folder;
+/// `None` if it may.
 fn harm(call: &str) -> Option<&'static str> {
     let name = call.split('(').next().unwrap_or_default().rsplit(' ').next().unwrap_or_default();
     match name {

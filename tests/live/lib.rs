@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use sandbox::wait;
 
-/// How long to wait on a busy machine. It is not a promise, and nothing takes this long normally.
+/// Time to wait on a busy machine. It is not a promise, and nothing takes this long normally.
 const SOON: Duration = wait::LIMIT;
 
 /// A name, and a function that returns the figures to report.

@@ -94,8 +94,8 @@ impl Play {
         })
     }
 
-    /// What has happened before this is remembered only if it still lasts, because the memory is
-    /// stored once a minute. Returns the moment of the end.
+    /// Kills the daemon and starts it again. Events from before are remembered only if they still
+    /// last, because the memory is stored once a minute. Returns the moment of the end.
     fn kill_daemon(&mut self) -> Result<f64> {
         self.daemon.process.kill()?;
         let killed = now();

@@ -54,7 +54,7 @@ impl Repository {
         Ok(command.output()?)
     }
 
-    /// What a script prints, which must succeed.
+    /// The output of a script, which must succeed.
     fn sh(&self, script: &str) -> Result<String> {
         let output = self.run(script)?;
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -62,7 +62,8 @@ impl Repository {
         Ok(said)
     }
 
-    /// What release.sh says with these variables when it refuses, having changed nothing.
+    /// The message of release.sh when it refuses because of these variables, having changed
+    /// nothing.
     fn refused(&self, variables: &str) -> Result<String> {
         const STATE: &str = "git status --porcelain; git rev-parse HEAD; git tag; ls -A target";
         let before = self.sh(STATE)?;

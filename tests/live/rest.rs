@@ -50,7 +50,7 @@ pub(crate) fn rest_reader(rest: &Slurmrestd) -> Reader {
     Reader::start(command).unwrap()
 }
 
-/// What `check --connect` prints with these keys of `[slurm]`.
+/// The output of `check --connect` with these keys of `[slurm]`.
 fn check(folder: &Folder, slurm: &str) -> String {
     let file = folder.write("check.toml", &format!("[slurm]\n{slurm}")).unwrap();
     let checked = run(folder, &["check", "--connect", "--config", &file]).unwrap();
@@ -63,7 +63,7 @@ fn imitation(folder: &Folder, port: u16) -> String {
     format!("rest = \"http://127.0.0.1:{port}\"\ntoken_file = \"{token}\"\nuser = \"root\"\n")
 }
 
-/// How often slurmctld has served requests of this type.
+/// Number of requests of this type that slurmctld has served.
 pub(crate) fn served(slurm: &Slurm, name: &str) -> u64 {
     count(&slurm.sdiag().unwrap(), name)
 }

@@ -68,7 +68,7 @@ fn unchanging(log: &Path) -> String {
     )
 }
 
-/// How many of the requests asked for a whole queue.
+/// Number of the requests that asked for a whole queue.
 fn whole(asked: &str) -> usize {
     asked.lines().filter(|line| !line.contains("\"since\":")).count()
 }

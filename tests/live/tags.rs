@@ -195,7 +195,7 @@ impl Names {
         Ok(Self(paths.map(|path| path.split('.').map(str::to_owned).collect()).collect()))
     }
 
-    /// What is in angle brackets is a tag, the rest is the name.
+    /// The name and tags of a path: words in angle brackets are tags, the rest is the name.
     fn tagged(&self, path: &str) -> Result<String> {
         let below = path.strip_prefix("cluster.sandbox.").with_context(|| path.to_owned())?;
         let given: Vec<&str> = below.split('.').collect();

@@ -1,5 +1,5 @@
-//! What slurmctld calls unchanged is believed only where its rule covers every figure, and only
-//! against its own clock.
+//! Replies that slurmctld calls unchanged are believed only where its rule covers every figure, and
+//! only against its own clock.
 
 pub(crate) mod clock;
 mod licences;
@@ -12,7 +12,7 @@ use sandbox::{Folder, Reader, Slurm, wait};
 use serde_json::Value;
 use slurm_snapshot::{REPLIES, Reply, ReplyKind, ReplyOptions, Request, Role};
 
-/// How many answers "unchanged" of each kind must have been compared.
+/// Number of "unchanged" answers of each kind that must have been compared.
 const COMPARED: u32 = 10;
 
 /// A reply with everything that any collector needs of it.
@@ -82,7 +82,7 @@ impl LastReply {
     }
 }
 
-/// What a busy cluster does in one step: jobs of every kind, drained nodes, partitions that close,
+/// Changes of a busy cluster in one step: jobs of every kind, drained nodes, partitions that close,
 /// reservations of nodes and of licences that begin, end and are deleted.
 fn step(slurm: &Slurm, step: u32) -> Result<()> {
     let control = |words: &str| slurm.call(&format!("scontrol {words}")).map(drop);

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::{Folder, Process, Series, Space, find_program, free_port, proc};
 
-/// How much Carbon does at a time.
+/// The amounts that Carbon may do at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limits {
     /// Everything at once: what a test needs.
@@ -31,7 +31,7 @@ pub struct Options {
     pub schemas: String,
     /// The text of storage-aggregation.conf.
     pub aggregation: String,
-    /// How much it does at a time.
+    /// The amounts that it may do at a time.
     pub limits: Limits,
     /// The port of the graphite-web to which it announces series with tags.
     pub graphite_web: Option<u16>,
@@ -143,7 +143,7 @@ impl Carbon {
         self.configure(limits, false)
     }
 
-    /// How many points it has discarded because its cache was full, by its log.
+    /// Number of points that it has discarded because its cache was full, by its log.
     pub fn dropped(&self) -> usize {
         self.process.lines().iter().filter(|line| line.contains("MetricCache is full")).count()
     }

@@ -1,4 +1,4 @@
-//! What a daemon collected according to its own record, compared with whisper.
+//! Ticks that a daemon collected according to its own record, compared with whisper.
 //!
 //! The record is the daemon's log at level trace, in JSON: "tick collected" with all points of a
 //! tick before they enter the queue, and "tick kept" when they are safe there. A datapoint counts
@@ -40,7 +40,7 @@ struct Tick {
     kept: usize,
 }
 
-/// What was found in whisper.
+/// The comparison with whisper.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
     /// Ticks that were collected.
@@ -139,7 +139,7 @@ impl Collected {
         self.counted().last().map(|(at, _)| at)
     }
 
-    /// What was collected last.
+    /// The points that were collected last.
     pub fn last_points(&self) -> Option<&Points> {
         Some(&self.ticks.get(&self.newest?)?.points)
     }
@@ -206,7 +206,7 @@ impl Collected {
 }
 
 impl Findings {
-    /// How many datapoints are missing.
+    /// Number of datapoints that are missing.
     pub fn missing(&self) -> usize {
         self.lost.values().map(Vec::len).sum()
     }

@@ -93,7 +93,7 @@ impl FollowingDaemon {
         Ok(())
     }
 
-    /// What `check --connect` says on the host with this name, with the configuration of its
+    /// The output of `check --connect` on the host with this name, with the configuration of its
     /// daemon.
     pub fn doctor(folder: &Folder, host: &str) -> Result<String> {
         let mut doctor = graphite(folder, "doctor", host, None, &["check", "--connect"])?;

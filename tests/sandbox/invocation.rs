@@ -15,7 +15,7 @@ use crate::{Folder, copy_program, find_program, slurm_graphite};
 #[derive(Debug)]
 pub struct Invocation(Command);
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Debug)]
 pub struct Finished {
     /// Its exit code; `None` after a signal.
@@ -33,7 +33,7 @@ pub fn run(folder: &Folder, args: &[&str]) -> Result<Finished> {
     Invocation::new(folder, args)?.finish()
 }
 
-/// What `slurm-graphite` prints with these arguments: it must succeed, without a word on stderr.
+/// The output of `slurm-graphite` with these arguments: it must succeed, without a word on stderr.
 pub fn printed(folder: &Folder, args: &[&str]) -> Result<String> {
     let finished = run(folder, args)?;
     ensure!(finished.code == Some(0) && finished.stderr.is_empty(), "{args:?}: {finished:?}");

@@ -6,7 +6,7 @@ use crate::section::{BACKFILL, MAIN, TOP};
 /// A metric and the line of sdiag with the same figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figure {
-    /// What follows `gauge-`.
+    /// The name behind `gauge-`.
     pub leaf: &'static str,
     /// The section of sdiag's text.
     pub section: &'static str,

@@ -89,7 +89,8 @@ impl Pair {
         self.slurm.question(inside(self.networks.get(index).copied().flatten(), words))()
     }
 
-    /// What the primary writes to the state's folder no longer reaches the backup, or does again.
+    /// Cuts the backup off from what the primary writes to the state's folder, or connects it
+    /// again.
     pub fn cut_state(&mut self, folder: &Folder, is_cut: bool) -> Result<()> {
         let (state, copy) = (folder.path().join("state"), folder.path().join("state-cut"));
         let (state, copy) = (state.display(), copy.display());

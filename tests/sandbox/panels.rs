@@ -27,15 +27,15 @@ pub struct Panels {
     chromium: PathBuf,
 }
 
-/// What was drawn of a panel.
+/// A panel as it was drawn.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Drawn {
     /// Its title.
     pub title: String,
     /// `timeseries`, `stat` …
     pub kind: String,
-    /// How a single figure is made of a series, such as `last` or `sum`; empty for curves and
-    /// tables.
+    /// The function that makes a single figure of a series, such as `last` or `sum`; empty for
+    /// curves and tables.
     pub calc: String,
     /// All its text, except that on canvases.
     pub text: String,
@@ -45,13 +45,13 @@ pub struct Drawn {
     pub is_cut: bool,
     /// Its canvases.
     pub canvases: Vec<Canvas>,
-    /// What its units write before and after a number.
+    /// The texts that its units write before and after a number.
     pub suffixes: Vec<String>,
     /// The series that it got.
     pub series: Vec<Given>,
 }
 
-/// What was drawn on a canvas.
+/// The drawing on a canvas.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Canvas {
     /// Texts: those of the axes.
@@ -65,7 +65,7 @@ pub struct Canvas {
 pub struct Given {
     /// Its name.
     pub name: String,
-    /// How many of its points have a value.
+    /// Number of its points that have a value.
     pub points: usize,
     /// The last one's value.
     pub last: Option<f64>,

@@ -70,15 +70,14 @@ fn memory_kib(pid: u32, line: &str) -> Option<u64> {
         .ok()
 }
 
-/// What the descriptors of a process lead to, such as `socket:[INODE]`.
+/// Targets of the descriptors of a process, such as `socket:[INODE]`.
 pub fn links(pid: u32) -> Vec<String> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
     links.map(|link| link.to_string_lossy().into_owned()).collect()
 }
 
-/// How many TCP connections of a process are being made or are open at both ends. The kernel may
-/// list one several times, if others come while its table is read.
+/// Number of TCP connections of a process that are being made or are open at both ends.
 pub fn connections(pid: u32) -> usize {
     let sockets: HashSet<String> = links(pid).into_iter().collect();
     let inode = |line: &str| {

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::proc::{self, Signal};
 use crate::{Folder, wait};
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Debug, Clone, Copy)]
 pub struct Ended {
     /// Its exit code or signal.

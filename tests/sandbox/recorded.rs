@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Value by timestamp.
 pub type Values = BTreeMap<u64, f64>;
 
-/// What a daemon has sent.
+/// The points that a daemon has sent.
 #[derive(Debug, Default)]
 pub struct Recorded {
     series: BTreeMap<String, Values>,

@@ -35,7 +35,7 @@ while True:
     threading.Thread(target=read, args=(listener.accept()[0],), daemon=True).start()
 ";
 
-/// What becomes of the path between the two hosts.
+/// The faults of the path between the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathFault {
     /// The daemon's host gets another address.
@@ -114,7 +114,7 @@ impl Route {
         self.router.run(folder, &format!("ip link set far {}", if is_in { "up" } else { "down" }))
     }
 
-    /// How late each tick has come so far, s, by its timestamp.
+    /// Seconds that each tick has come late so far, by its timestamp.
     pub fn lateness(&self) -> Result<BTreeMap<u64, f64>> {
         let text = fs::read_to_string(&self.arrivals)?;
         let (whole, _) = text.rsplit_once('\n').unwrap_or_default();

@@ -39,9 +39,9 @@ pub mod section {
     pub const MAIN: &str = "Main schedule statistics";
     /// The backfill scheduler.
     pub const BACKFILL: &str = "Backfilling stats";
-    /// Why main cycles ended (23.11 and later).
+    /// The heading of the reasons why main cycles ended (23.11 and later).
     pub const MAIN_EXIT: &str = "Main scheduler exit";
-    /// Why backfill cycles ended (23.11 and later).
+    /// The heading of the reasons why backfill cycles ended (23.11 and later).
     pub const BACKFILL_EXIT: &str = "Backfill exit";
     /// Messages that wait for an agent.
     pub const PENDING: &str = "Pending RPC statistics";

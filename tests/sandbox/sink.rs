@@ -11,8 +11,8 @@ use anyhow::Result;
 
 use crate::server::{Connections, Server, listen};
 
-/// What a [`Sink`] does with a new connection. For a port that refuses connections, use
-/// [`crate::free_port`].
+/// The manners in which a [`Sink`] treats a new connection. For a port that refuses connections,
+/// use [`crate::free_port`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
     /// Accepts and closes.

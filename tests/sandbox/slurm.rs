@@ -34,7 +34,7 @@ pub struct Slurm {
     client: Client,
 }
 
-/// What is needed to run one of Slurm's commands, also in readiness checks.
+/// The facts needed to run one of Slurm's commands, also in readiness checks.
 #[derive(Debug, Clone)]
 struct Client {
     folder: PathBuf,

@@ -12,7 +12,7 @@ use crate::root::Root;
 use crate::slurm::as_user;
 use crate::{Folder, NOBODY, Process, Slurm, Slurmdbd, find_program, free_port, is_root, proc};
 
-/// How slurmrestd authenticates users.
+/// The ways in which slurmrestd authenticates users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// On a socket: it admits root and its own user.

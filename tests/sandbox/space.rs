@@ -14,7 +14,7 @@ use crate::{Folder, Invocation, Process, find_program};
 pub struct Space {
     /// Its id.
     pub(crate) pid: u32,
-    /// How nsenter(1) enters them.
+    /// The flags with which nsenter(1) enters them.
     flags: &'static [&'static str],
     folder: PathBuf,
     _holder: Process,

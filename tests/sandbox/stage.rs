@@ -16,10 +16,10 @@ use crate::{
 /// Longer than anything should take on a busy machine.
 const PATIENCE: Duration = wait::LIMIT;
 
-/// What the daemon logs about a destination when it ends and nothing is left.
+/// The daemon's log line about a destination when it ends and nothing is left.
 pub const ALL_READ: &str = "every tick was read by the receiver";
 
-/// What it logs when a reload has succeeded.
+/// The daemon's log line when a reload has succeeded.
 pub const IN_USE: &str = "the new configuration is in use";
 
 /// The daemon's configuration.
@@ -54,7 +54,7 @@ pub struct Stage {
     pub daemon: Process,
     /// Its configuration, from [`Stage::configure`] on.
     pub plan: Plan,
-    /// What it has collected.
+    /// The ticks that it has collected.
     pub collected: Collected,
     /// The Carbon that the points are sent to.
     pub carbon: Carbon,
@@ -319,8 +319,8 @@ impl Stage {
         Ok(self.finish()?.clean()?.to_string())
     }
 
-    /// What Carbon has when nothing more is added: for a few seconds no point came and Carbon was
-    /// idle.
+    /// The contents of Carbon when nothing more is added: for a few seconds no point came and
+    /// Carbon was idle.
     pub fn settled(&mut self) -> Result<Findings> {
         self.collected.look()?;
         let (start, mut since, mut before) = (Instant::now(), Instant::now(), (usize::MAX, 0));

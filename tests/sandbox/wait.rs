@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// How long a test waits for what must happen. It is no promise: only a test that fails waits so
-/// long. On an idle machine nothing takes a tenth of it.
+/// Time that a test waits for what must happen.
 pub const LIMIT: Duration = Duration::from_secs(150);
 
 const POLL: Duration = Duration::from_millis(20);

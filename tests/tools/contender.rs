@@ -12,7 +12,7 @@ use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use sandbox::{Folder, find_program};
 
-/// How many turns each contender has.
+/// Number of turns of each contender.
 pub const TURNS: usize = 5;
 
 /// Runs a contender for the turn with the given number.

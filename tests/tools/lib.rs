@@ -1,5 +1,5 @@
-//! What the programs share: how they end, what they print, the numbers in their environment, and
-//! how contenders are compared.
+//! The common parts of the programs: how they end, what they print, the numbers in their
+//! environment, and how contenders are compared.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_errors_doc, reason = "the error itself says what failed")]

@@ -26,7 +26,7 @@ pub(crate) fn versions() -> impl Iterator<Item = (u32, Release)> {
     LIBRARIES.iter().rev().copied().filter(|(version, _)| *version >= OLDEST)
 }
 
-/// What is requested, and what is expected of it.
+/// A request, and what is expected of its answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ApiPath {
     /// The path after `/slurm/v0.0.N/`.
@@ -37,7 +37,7 @@ pub(crate) struct ApiPath {
     pub(crate) limit: u64,
 }
 
-/// How much is read of a body that is not an answer.
+/// Bytes that are read of a body that is not an answer.
 const GLANCE: u64 = 64 << 10;
 
 /// One slurmrestd.

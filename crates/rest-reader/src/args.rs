@@ -7,7 +7,7 @@ use lexopt::{Arg, Parser, ValueExt as _};
 use reader_process::start::{ReaderMode, seconds, value};
 use slurm_snapshot::Endpoint;
 
-/// What `--help` prints.
+/// The output of `--help`.
 pub(crate) const HELP: &str = "\
 Asks slurmrestd over HTTP: request lines on stdin, answer lines (JSON) on stdout.
 slurm-graphite starts it; by hand:

@@ -58,7 +58,7 @@ pub(crate) trait Payload {
     }
 }
 
-/// What every answer has, and the payload that was requested.
+/// The parts that every answer has, and the payload that was requested.
 #[derive(Debug)]
 pub(crate) struct Envelope<T> {
     pub(crate) meta: Meta,

@@ -241,7 +241,7 @@ pub(crate) struct HttpAnswer<'a> {
     chunk: Bytes,
     left: u64,
     limit: u64,
-    /// Why reading failed; serde would lose it.
+    /// The reason why reading failed; serde would lose it.
     pub(crate) problem: Option<RestProblem>,
 }
 

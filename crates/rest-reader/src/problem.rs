@@ -1,8 +1,8 @@
-//! Why a request to slurmrestd gave no reading, and what to do about it.
+//! The reasons why a request to slurmrestd gave no reading, and advice.
 
 use slurm_snapshot::{Stage, errno};
 
-/// What failed, and how far the request came.
+/// A failed request, and how far it came.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct RestProblem {
@@ -17,7 +17,7 @@ impl RestProblem {
         Self { stage, errno: 0, text: text.into() }
     }
 
-    /// What an administrator should check first.
+    /// Advice where an administrator should look first.
     pub(crate) const fn advice(&self) -> &'static str {
         match self.stage {
             Stage::Unsupported => {

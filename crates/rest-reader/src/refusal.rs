@@ -1,4 +1,4 @@
-//! What it means if slurmrestd refuses a request, or something else answers: in our words.
+//! The meaning of a refusal by slurmrestd, or of an answer of something else, in our words.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::problem::RestProblem;
 /// once.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
-/// What a status other than 200 and 404 means.
+/// The meaning of a status other than 200 and 404.
 pub(crate) fn refused(
     status: StatusCode,
     body: &[u8],

@@ -98,7 +98,7 @@ impl Collecting {
         all
     }
 
-    /// What the statistics of a tick must hold for all of them.
+    /// The options that the statistics of a tick must have for all collectors.
     pub fn options(&self) -> ReplyOptions {
         self.ticks.iter().fold(ReplyOptions::default(), |all, it| all | it.collector.options())
     }
@@ -140,14 +140,14 @@ impl Collecting {
         batch.refuse_repeated();
     }
 
-    /// What a survey of this role must request, with its collectors and the number of seconds after
-    /// which each is due.
+    /// The requests that a survey of this role must make for the collectors that are due, each with
+    /// the number of seconds after which it is due.
     pub fn survey(&self, role: Role, due: DueCollectors) -> Vec<(Needs, u32)> {
         let due = self.surveys_of_role(role).filter(|running| due.includes(running.every));
         due.map(|running| (running.needs(), running.every)).collect()
     }
 
-    /// What all collectors together need from this role's surveys; `None` if none takes part.
+    /// The needs of all collectors together in this role's surveys; `None` if none takes part.
     pub fn needs(&self, role: Role) -> Option<Needs> {
         self.surveys_of_role(role).map(Running::needs).reduce(|all, needs| all.and(&needs))
     }
@@ -156,7 +156,7 @@ impl Collecting {
         self.surveys.iter().filter(move |running| running.role == role)
     }
 
-    /// What is published of jobs.
+    /// The jobs of which something is published.
     pub fn published_jobs(&self) -> PublishedJobs {
         let names = self
             .surveys
@@ -170,7 +170,7 @@ impl Collecting {
         self.started_since = None;
     }
 
-    /// What each has to remember, if that has changed since this was called last, by name.
+    /// The memories of collectors that have changed since the last call, by the collector's name.
     pub fn changed_memories(&mut self) -> impl Iterator<Item = (String, String)> + '_ {
         let ticks = self.ticks.iter_mut().flat_map(Running::changed_memories);
         ticks.chain(self.surveys.iter_mut().flat_map(Running::changed_memories))

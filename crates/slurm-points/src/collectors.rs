@@ -36,7 +36,7 @@ pub use self::finished::{
 pub struct Collector {
     /// Its file, and its table in the configuration, `[collectors.NAME]`.
     pub name: &'static str,
-    /// What the shipped configuration says of it.
+    /// The comment about it in the shipped configuration.
     pub comment: &'static str,
     /// The keys of its table beyond `enabled`, and a survey collector's `interval`.
     pub settings: &'static [Setting],
@@ -47,7 +47,7 @@ pub struct Collector {
     pub(crate) start: Start,
 }
 
-/// How a collector is started.
+/// The ways in which a collector is started.
 pub(crate) enum Start {
     /// It takes part in every tick: on by default.
     Tick(fn(&Begin<'_>) -> Box<TickCollector>),
@@ -57,12 +57,12 @@ pub(crate) enum Start {
     Finished,
 }
 
-/// What a collector is started with.
+/// The facts that a collector is started with.
 pub(crate) struct Begin<'a> {
     /// Seconds between two ticks.
     pub(crate) interval: u32,
     pub(crate) settings: &'a Settings,
-    /// What this collector remembered when the daemon last ended.
+    /// The memory that this collector had when the daemon last ended.
     pub(crate) memory: Option<&'a str>,
 }
 
@@ -77,7 +77,7 @@ impl Collector {
         self.replies.first().map_or(Role::Statistics, |reply| reply.row().role)
     }
 
-    /// What follows `slurm_` in its paths: its name, except for finished jobs.
+    /// The word behind `slurm_` in its paths: its name, except for finished jobs.
     pub fn family(&self) -> &'static str {
         let first = self.every_level().next().and_then(|level| level.below.split('.').next());
         first.and_then(|family| family.strip_prefix("slurm_")).unwrap_or(self.name)
@@ -129,7 +129,7 @@ impl TickOutcome {
 
 /// A running collector, by its input.
 pub(crate) trait Collect<Input>: Send {
-    /// What its replies must hold.
+    /// The options that its replies must have.
     fn options(&self) -> ReplyOptions {
         ReplyOptions::default()
     }
@@ -143,8 +143,8 @@ pub(crate) trait Collect<Input>: Send {
         None
     }
 
-    /// What it must know again after a restart of the daemon besides its names, if that has changed
-    /// since the last call.
+    /// The memory that it needs after a restart of the daemon, besides its names, if that has
+    /// changed since the last call.
     fn changed_memory(&mut self) -> Option<String> {
         None
     }

@@ -57,8 +57,8 @@ impl Collectors {
         surveys.flat_map(|(collector, settings)| self.replies(collector, settings)).collect()
     }
 
-    /// What finished jobs are counted with, where they are: also every how many seconds, where
-    /// there is a tick every `tick`.
+    /// The settings of finished jobs, where they are counted, and the seconds between two rounds,
+    /// where there is a tick every `tick` seconds.
     pub fn finished(&self, tick: u32) -> Option<(u32, FinishedSettings)> {
         let is_it = |collector: &Collector| matches!(collector.start, Start::Finished);
         let (_, settings) = self.enabled().find(|(collector, _)| is_it(collector))?;
@@ -79,7 +79,7 @@ impl Collectors {
         })
     }
 
-    /// What the configuration may change of one collector.
+    /// The settings of one collector, which the configuration may change.
     pub fn settings_mut(&mut self, name: &str) -> Option<&mut Settings> {
         self.settings.get_mut(name)
     }

@@ -54,7 +54,7 @@ impl DocumentedLevel {
     }
 }
 
-/// How a name gets paths in place of a variable part.
+/// The ways in which a name gets paths in place of a variable part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
     /// A word of Slurm, of this program, or of its configuration. Readers write `other` for one
@@ -167,7 +167,7 @@ pub(crate) const OTHER: &str = "other";
 
 /// The figures of a level: one table, or several that are made of different values.
 pub trait MetricTables: Sync {
-    /// What they are made of.
+    /// The value that the tables are made of.
     type Of<'a>;
 
     /// Without their values.

@@ -10,7 +10,7 @@ pub struct Metric<T> {
     pub leaf: Text,
     pub(crate) unit: Text,
     pub(crate) rollup: Rollup,
-    /// What it tells an administrator.
+    /// Explains the figure to an administrator.
     pub(crate) meaning: Text,
     /// `None` publishes nothing.
     pub(crate) value: Value<T>,
@@ -52,7 +52,7 @@ macro_rules! metrics {
     };
 }
 
-/// What a coarser archive should keep of a metric: Carbon's `aggregationMethod`.
+/// The number that a coarser archive should keep of a metric: Carbon's `aggregationMethod`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rollup {
@@ -82,9 +82,9 @@ pub struct Leaf {
     pub leaf: Cow<'static, str>,
     /// Its unit.
     pub unit: &'static str,
-    /// What Carbon makes of many points.
+    /// The number that Carbon makes of many points.
     pub rollup: Rollup,
-    /// What it is.
+    /// Explains the figure.
     pub meaning: Cow<'static, str>,
 }
 

@@ -19,10 +19,10 @@ use crate::levels::{AnyLevel, Level, MetricTables, Name, Names, Table};
 use crate::settings::Settings;
 use crate::user_paths::{Candidate, SavedPath, UserPaths};
 
-/// How long a slot is kept, s.
+/// Time that a slot is kept after its name was seen last, s.
 const KEPT: i64 = 30 * 86_400;
 
-/// How often the memory is written if no slot was given or taken, s.
+/// Time after which the memory is written if no slot was given or taken, s.
 const WRITTEN_EVERY: i64 = 3600;
 
 /// More words than Slurm has for anything.
@@ -35,19 +35,20 @@ pub struct NamedPaths {
     users: Option<UserPaths>,
     /// By the path before the name.
     sets: BTreeMap<String, NameSet>,
-    /// Of sets that no round has had since the start: when each name was last seen.
+    /// Names of sets that no round has had since the start, with the moment at which each was last
+    /// seen.
     remembered: BTreeMap<String, BTreeMap<String, i64>>,
-    /// What is not written yet: `fresh`, other names, or one that was away; `moved`, only later
-    /// moments.
+    /// Changes that are not written yet: `fresh`, other names, or one that was away; `moved`, only
+    /// later moments.
     fresh: bool,
     moved: bool,
     written: i64,
-    /// Of the round: its number, and its timestamp.
+    /// The number of the round; `now` is its timestamp.
     round: u64,
     now: i64,
 }
 
-/// What is remembered across restarts.
+/// The memory that outlasts restarts.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Saved {
@@ -66,12 +67,12 @@ struct NameSet {
 /// A name that has paths, or had them not long ago.
 #[derive(Default)]
 struct Slot {
-    /// When a reply had it last, or a job of it that had started: Unix seconds.
+    /// Moment at which a reply had it last, or a job of it that had started: Unix seconds.
     seen: i64,
     is_component: bool,
     /// The last round that had it.
     round: u64,
-    /// What was published at the paths that end with it.
+    /// The figures that were published at the paths that end with it.
     pushed: Vec<Pushed>,
 }
 
@@ -79,7 +80,7 @@ struct Slot {
 struct Pushed {
     level: &'static dyn AnyLevel,
     leaves: u64,
-    /// What is 0 in a round without it.
+    /// The leaves that are 0 in a round without it.
     filled: u64,
     round: u64,
 }
@@ -103,7 +104,7 @@ impl NamedPaths {
         self.now = now;
     }
 
-    /// What must be remembered, if enough has changed.
+    /// The memory to write, if enough has changed.
     pub(crate) fn changed_memory(&mut self) -> Option<String> {
         let is_late = self.now.saturating_sub(self.written) >= WRITTEN_EVERY;
         let has_changed = self.fresh || (self.moved && is_late);
@@ -207,7 +208,7 @@ impl NamedPaths {
     }
 }
 
-/// What has changed of what must be remembered.
+/// The change of a memory.
 #[derive(Clone, Copy, Default)]
 struct Change {
     is_fresh: bool,
@@ -297,7 +298,7 @@ const fn is_kept(seen: i64, now: i64) -> bool {
 }
 
 impl<L: MetricTables, const N: usize> Level<L, N> {
-    /// What precedes its first variable part.
+    /// The text before its first variable part.
     fn start(&self) -> &'static str {
         self.below.split_once('<').map_or(self.below, |(start, _)| start)
     }

@@ -18,14 +18,14 @@ pub(crate) use self::metrics::{LEVELS, push};
 /// `follow`, another host's daemon may have counted it.
 const FORGOTTEN: i64 = 600;
 
-/// How long a node may be silent before it counts as down, s.
+/// Seconds that a node may be silent before it counts as down.
 const SILENCE: i64 = 60;
 
 /// By how much `boot_time` differs between registrations without a reboot, and slurmctld's clock
 /// from a node's, s: less.
 const JITTER: i64 = 60;
 
-/// What has happened to the nodes of one cluster.
+/// Events of the nodes of one cluster.
 #[derive(Debug)]
 pub(crate) struct NodeEvents {
     /// Seconds between two rounds, as configured, and the last two distances that there were.
@@ -38,7 +38,7 @@ pub(crate) struct NodeEvents {
     is_changed: bool,
 }
 
-/// What is remembered across restarts.
+/// The memory that outlasts restarts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Memory {
@@ -54,8 +54,8 @@ struct Memory {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct WatchedNode {
-    /// When slurmd and the node started last; `None` if not known, or if power saving has changed
-    /// it since.
+    /// Moments of the last start of slurmd and of the node; `None` if not known, or if power saving
+    /// has changed it since.
     #[serde(skip_serializing_if = "Option::is_none")]
     starts: Option<(i64, Option<i64>)>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -155,7 +155,7 @@ impl NodeEvents {
         round
     }
 
-    /// What must be remembered, if it has changed since the last call.
+    /// The memory to write, if it has changed since the last call.
     pub(crate) fn changed_memory(&mut self) -> Option<String> {
         if !std::mem::take(&mut self.is_changed) {
             return None;

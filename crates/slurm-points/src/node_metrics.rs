@@ -33,13 +33,13 @@ metrics! {
         average("memory_free", "bytes", |t| t.memory.free.value().and_then(mebibytes),
             "free memory as the nodes' kernels report it, of those nodes whose is known");
 
-    /// Of nodes in one state or with one flag.
+    /// The figures of nodes in one state or with one flag.
     pub(crate) TALLY: NodeTally =
         average("nodes", "count", |t| t.nodes.total, "nodes"),
         average("cpus", "count", |t| t.cpus.total, "their CPUs"),
         average("gpus", "count", |t| t.gpus.total, "their GPUs");
 
-    /// Of GPUs of one type.
+    /// The figures of GPUs of one type.
     pub(crate) GPUS: Shares =
         average(allocated, "count", "GPUs allocated to jobs, whole or in part: shards, MPS"),
         average(idle, "count", "GPUs that no job has, on nodes that are not down or drained"),

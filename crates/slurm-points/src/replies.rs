@@ -1,4 +1,4 @@
-//! What collectors need of slurmctld, and what a survey gives them.
+//! The needs of collectors, and the replies that a survey gives them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::derive::whole_seconds;
 pub struct Needs {
     /// Which replies.
     pub replies: BTreeSet<ReplyKind>,
-    /// What they must hold.
+    /// The options that the replies must have.
     pub options: ReplyOptions,
 }
 
@@ -28,13 +28,13 @@ impl Needs {
 /// Counters of one kind of reply since the daemon's start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplyCounters {
-    /// Of the last reading, µs.
+    /// Time that the last reading took, µs.
     pub duration: Option<u64>,
     /// Readings that succeeded.
     pub readings_ok: u64,
     /// Readings that failed.
     pub readings_failed: u64,
-    /// Of the good ones, those that said that nothing had changed.
+    /// Number of the good readings that reported that nothing had changed.
     pub readings_unchanged: u64,
     /// Not requested, because `max_duty` was used up.
     pub skipped_duty: u64,
@@ -122,11 +122,12 @@ impl SurveyReplies {
 pub struct RoundResult {
     /// Its tick, Unix seconds.
     pub timestamp: i64,
-    /// When it ended, Unix seconds.
+    /// Moment at which it ended, Unix seconds.
     pub ended: i64,
-    /// What was requested: a reload may have changed that since for the next round.
+    /// The needs for which it was requested: a reload may have changed them since for the next
+    /// round.
     pub requested: Needs,
-    /// What slurmctld has answered.
+    /// The replies of slurmctld.
     pub replies: SurveyReplies,
 }
 

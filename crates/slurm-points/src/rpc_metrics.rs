@@ -68,8 +68,7 @@ pub(crate) struct RpcHistory {
     /// Whether users have paths.
     pub(crate) has_users: bool,
     before: Option<(Arc<Reading>, Tables)>,
-    /// What those users have grown by whose names were being looked up then: nobody else has ranked
-    /// that yet.
+    /// Growth of users whose names were being looked up then: nobody else has ranked it yet.
     unranked: BTreeMap<u32, Calls>,
 }
 

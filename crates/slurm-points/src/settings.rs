@@ -8,11 +8,11 @@ pub struct Setting {
     pub key: &'static str,
     /// Its value where the configuration has none.
     pub default: Value,
-    /// What the shipped configuration says of it.
+    /// The comment about it in the shipped configuration.
     pub comment: &'static str,
 }
 
-/// Of jobs: required if slurmrestd is asked.
+/// Counts jobs by state only: required if slurmrestd is asked.
 pub const STATES_ONLY: Setting = Setting {
     key: "states_only",
     default: Value::Flag(false),
@@ -23,7 +23,7 @@ jobs makes slurmrestd grow by up to 2 GB. Their states make it grow by up to 180
 effect then. Needs Slurm 24.05 or newer.",
 };
 
-/// Of jobs: which QOS have paths is remembered.
+/// Gives paths to QOS; it is remembered which have them.
 pub const QOS: Setting = Setting {
     key: "qos",
     default: Value::Flag(true),
@@ -32,7 +32,7 @@ By QOS too: at most 1000 have paths of their own. A QOS gets them when one of it
 started, and loses them after 30 days without one. All others are in other_qos.",
 };
 
-/// Of nodes: counted from one reply to the next, and remembered.
+/// Counts events of nodes from one reply to the next, and remembers them.
 pub const EVENTS: Setting = Setting {
     key: "events",
     default: Value::Flag(false),
@@ -46,10 +46,10 @@ slurm_nodes.events. About fifty paths for each partition. Their sums are remembe
 pub enum Value {
     /// On or off.
     Flag(bool),
-    /// How many users have paths of their own, at most [`crate::user_paths::MOST_USERS`]; 0: no
-    /// path for any user.
+    /// Number of users that have paths of their own, at most [`crate::user_paths::MOST_USERS`]; 0:
+    /// no path for any user.
     Users(usize),
-    /// How many names have paths of their own, at most [`MOST_NAMES`].
+    /// Number of names that have paths of their own, at most [`MOST_NAMES`].
     Names(usize),
     /// A time, from [`TIMES`].
     Seconds(u32),
@@ -61,13 +61,13 @@ pub const MOST_NAMES: usize = 1000;
 /// The least and the most of [`Value::Seconds`]: ten minutes and a week.
 pub const TIMES: (u32, u32) = (600, 604_800);
 
-/// What the configuration says about one collector.
+/// The configuration of one collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Whether it runs.
     pub enabled: bool,
-    /// Of a survey collector, seconds: a multiple of the daemon's interval; `None`: the first one
-    /// from a minute on.
+    /// Seconds between two rounds of a survey collector, a multiple of the daemon's interval;
+    /// `None`: the first one from a minute on.
     pub interval: Option<u32>,
     /// Its settings, by key.
     pub values: BTreeMap<&'static str, Value>,
@@ -85,7 +85,7 @@ impl Settings {
         self.values.get(setting.key) == Some(&Value::Flag(true))
     }
 
-    /// How many users have paths of their own, where a collector has such a setting.
+    /// Number of users that have paths of their own, where a collector has such a setting.
     pub fn users(&self) -> Option<usize> {
         self.values.values().find_map(|value| match value {
             Value::Users(users) => Some(*users),

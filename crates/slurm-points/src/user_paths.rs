@@ -16,14 +16,14 @@ use crate::levels::OTHER;
 /// slurmctld's table of RPCs has at most so many rows.
 pub const MOST_USERS: usize = 200;
 
-/// How long a user keeps paths after a round among the first.
+/// Time that a user keeps paths after a round among the first, s.
 const STICKY: i64 = DAY;
 
-/// How long a path counts against the bound: 30 days from its last point, and a day for what was
-/// forgotten in a crash.
+/// Time that a path counts against the bound, s: 30 days from its last point, and a day for what
+/// was forgotten in a crash.
 const REMEMBERED: i64 = STICKY + 31 * DAY;
 
-/// How often the memory is written if users were only among the first again.
+/// Time after which the memory is written if users were only among the first again, s.
 const KEPT_EVERY: i64 = 3600;
 
 const DAY: i64 = 86_400;
@@ -54,8 +54,8 @@ pub(crate) struct UserPaths {
     users: usize,
     /// By uid and path.
     known: BTreeMap<(u32, String), PathState>,
-    /// What is not written yet: `fresh`, other paths, or one whose user was away; `moved`, only
-    /// later moments.
+    /// Changes that are not written yet: `fresh`, other paths, or one whose user was away; `moved`,
+    /// only later moments.
     fresh: bool,
     moved: bool,
     kept: i64,
@@ -64,7 +64,7 @@ pub(crate) struct UserPaths {
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct PathState {
-    /// When the user was last among the first, Unix seconds.
+    /// Moment at which the user was last among the first, Unix seconds.
     top: i64,
     /// Whether the user has a name: a path made of the uid does not show it.
     named: bool,
@@ -139,7 +139,7 @@ impl UserPaths {
         self.fresh || (self.moved && self.now.saturating_sub(self.kept) >= KEPT_EVERY)
     }
 
-    /// What must be remembered, which is written now.
+    /// The memory to write, which counts as written from now on.
     pub(crate) fn write(&mut self) -> Vec<SavedPath> {
         self.fresh = false;
         self.moved = false;

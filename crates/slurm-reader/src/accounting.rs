@@ -30,7 +30,7 @@ const WITH_STEPS: u8 = 1 | 1 << 2 | 1 << 5;
 /// `JOB_RUNNING`, in the form that slurmdbd needs: jobs that ran at any moment of the time.
 const RUNNING: &CStr = c"1";
 
-/// What libslurm's own configuration says about accounting.
+/// The accounting settings in libslurm's own configuration.
 pub(crate) struct OwnConf {
     pub(crate) cluster: CString,
     slurm_user: u32,
@@ -87,7 +87,7 @@ pub(crate) fn accounting_conf(libslurm: &mut Libslurm) -> CallResult<OwnConf> {
     Ok(OwnConf { cluster: CString::new(cluster).unwrap_or_default(), slurm_user })
 }
 
-/// What slurmdbd.conf's PrivateData hides from this user: nothing from root, SlurmUser and
+/// The part that slurmdbd.conf's PrivateData hides from this user: nothing from root, SlurmUser and
 /// operators.
 fn visibility(connection: &DbdConnection, own: &OwnConf) -> CallResult<Visibility> {
     let private = private(connection)?;
@@ -159,8 +159,7 @@ fn add_rows(
     Ok(())
 }
 
-/// What the jobs named in the request have used. slurmdbd applies the time condition to their steps
-/// too.
+/// The use of the jobs named in the request.
 fn used(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallResult<Vec<Used>> {
     let records =
         connection.jobs(cluster, iter::empty(), &request.jobs, WITH_STEPS, time(request))?;

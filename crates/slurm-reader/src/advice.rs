@@ -1,4 +1,4 @@
-//! What an administrator should check first, by Slurm's error number (slurm_errno.h).
+//! Advice where an administrator should look first, by Slurm's error number (slurm_errno.h).
 
 use slurm_snapshot::errno as slurm;
 

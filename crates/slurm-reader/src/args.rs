@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use lexopt::{Arg, Parser};
 use reader_process::start::{ReaderMode, value};
 
-/// What `--help` prints.
+/// The output of `--help`.
 pub const HELP: &str = "\
 Asks slurmctld through libslurm: request lines on stdin, answer lines (JSON) on stdout.
 slurm-graphite starts it; by hand: echo '{\"statistics\":{\"id\":1,\"options\":{\"rpc\":true}}}' \

@@ -147,7 +147,7 @@ fn at(array: &[u64], index: usize) -> Option<u64> {
     array.get(index).copied().and_then(number64)
 }
 
-/// What is used of a TRES: nothing if slurmctld sent no array.
+/// The used amount of a TRES: nothing if slurmctld sent no array.
 fn used(array: &[u64], index: usize) -> Option<u64> {
     array.get(index).map_or(Some(0), |used| number64(*used))
 }

@@ -109,10 +109,10 @@ impl CallError {
     }
 }
 
-/// What a call leaves, or why it failed.
+/// The result of a call, or the reason why it failed.
 pub(crate) type CallResult<T> = Result<T, CallError>;
 
-/// What a call leaves for its caller to free.
+/// A result that the caller must free.
 pub(crate) trait Freed {
     /// Frees it, and all that it points to.
     ///
@@ -275,7 +275,7 @@ macro_rules! loads {
     };
 }
 
-/// What is freed by which function.
+/// Names the function that frees each type.
 macro_rules! freed {
     ($($reply:ty: $free:path;)+) => {
         $(impl Freed for $reply {
@@ -440,8 +440,7 @@ impl Libslurm {
     }
 }
 
-/// What libslurm's own configuration has while one controller is listed alone. SlurmctldAddr takes
-/// precedence over their addresses.
+/// The part of libslurm's own configuration that is replaced while one controller is listed alone.
 #[derive(Debug)]
 pub(crate) struct ListedControllers {
     index: usize,
@@ -580,7 +579,7 @@ pub(crate) fn node_state_word(state: u32) -> Option<String> {
     word!(c::slurm_node_state_string, state)
 }
 
-/// Why a job is pending.
+/// The word for why a job is pending.
 pub(crate) fn reason_word(number: u32) -> Option<String> {
     word!(reason_string, number)
 }

@@ -27,11 +27,12 @@ const ENFORCE_LIMITS: u16 = 2;
 /// The parts of slurmctld's configuration that are needed here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conf {
-    /// When slurmctld wrote the reply: Unix seconds on its clock. The `since` of the next request.
+    /// Moment at which slurmctld wrote the reply: Unix seconds on its clock. The `since` of the
+    /// next request.
     pub last_update: i64,
     /// ClusterName.
     pub cluster: Option<String>,
-    /// What this process's user may not see. `privileged` is `None` if slurmdbd decides.
+    /// The part that this process's user may not see. `privileged` is `None` if slurmdbd decides.
     pub visibility: Visibility,
     /// Whether AccountingStorageType is slurmdbd, so that there are associations.
     pub slurmdbd: bool,

@@ -15,17 +15,17 @@ use crate::calls::CallError;
 use crate::conf::Conf;
 use crate::rpcs::Rpcs;
 
-/// How old the configuration may be: less than the time between surveys, and enough for the
+/// Age that the configuration may have: less than the time between surveys, and enough for the
 /// requests of one survey.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How long to wait before another attempt after slurmctld did not answer.
+/// Time to wait before another attempt after slurmctld did not answer.
 const RETRIED: Duration = Duration::from_secs(5);
 
 /// The longest pause between two requests for ClusterName.
 const SELDOM: Duration = Duration::from_secs(300);
 
-/// How old slurmdbd's answer may be: it can change while slurm.conf does not.
+/// Age that slurmdbd's answer may have: it can change while slurm.conf does not.
 const OPERATOR_AGE: Duration = Duration::from_secs(60);
 
 /// slurmctld's configuration, as far as it is known.
@@ -33,9 +33,9 @@ pub(crate) struct ConfCache {
     conf: Option<Conf>,
     /// ClusterName of libslurm's own configuration.
     own_cluster: Option<String>,
-    /// When slurmctld is next asked for ClusterName, and how long that pause is.
+    /// Moment at which slurmctld is next asked for ClusterName, and the length of that pause.
     next_request: Option<(Instant, Duration)>,
-    /// When the configuration was last confirmed, and when it was last sent whole.
+    /// Moments at which the configuration was last confirmed, and last sent whole.
     confirmed_at: Option<Instant>,
     sent_at: Option<Instant>,
     failed: Option<(CallError, Instant)>,
@@ -103,11 +103,8 @@ impl ConfCache {
         Ok(())
     }
 
-    /// What the reply to this request may lack. Nobody could use the reply without knowing that, so
-    /// it is requested first. Like the reply, the configuration is requested whole if the request
-    /// has no `since`; for a reply that can never be called unchanged, it is enough that it was
-    /// confirmed a moment ago for another. slurmdbd has its own PrivateData, which is requested
-    /// with the reply.
+    /// The part that the reply to this request may lack. Nobody could use the reply without knowing
+    /// it, so it is requested first.
     pub(crate) fn visibility(
         &mut self,
         rpcs: &mut impl Rpcs,

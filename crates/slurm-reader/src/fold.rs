@@ -25,7 +25,7 @@ const MOST_ROWS: usize = 10_000;
 /// Tallies by the number of a state or reason.
 type NumberTallies = BTreeMap<u32, JobTally>;
 
-/// What has been counted so far.
+/// The counts so far.
 #[derive(Debug, Default)]
 pub(crate) struct JobsFold {
     now: i64,
@@ -125,9 +125,9 @@ impl JobsFold {
         job.has_started() && !is_booting && self.since.is_some_and(is_new)
     }
 
-    /// What slurmctld expects of a pending job. Without a plan it sends the earliest start that the
-    /// user has set, which is the eligible time then, or nothing. A job that waits for a burst
-    /// buffer gets the latest start of any job.
+    /// The start that slurmctld expects of a pending job. Without a plan it sends the earliest
+    /// start that the user has set, which is the eligible time then, or nothing. A job that waits
+    /// for a burst buffer gets the latest start of any job.
     fn expects(&self, job: &Job<'_>) -> Expects {
         let has_no_plan = job.held
             || job.start_time <= 0
@@ -235,7 +235,7 @@ fn sends_next_start() -> bool {
     version::built_for() >= Release::new(23, 2)
 }
 
-/// What slurmctld expects of a pending job.
+/// The kinds of starts that slurmctld expects of a pending job.
 #[derive(Clone, Copy, Debug)]
 enum Expects {
     Planned,

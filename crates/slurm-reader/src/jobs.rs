@@ -31,7 +31,7 @@ pub(crate) fn from_reply(
     fold.finish()
 }
 
-/// What is counted of one record.
+/// The figures of one record that are counted.
 pub(crate) fn job(record: Unpacked<'_, slurm_job_info_t>) -> Job<'_> {
     let tasks = array_tasks(record);
     let gpus = gpus(record);
@@ -67,7 +67,7 @@ pub(crate) fn job(record: Unpacked<'_, slurm_job_info_t>) -> Job<'_> {
     }
 }
 
-/// How many tasks of an array still share this record; 1 for any other job.
+/// Number of tasks of an array that still share this record; 1 for any other job.
 fn array_tasks(record: Unpacked<'_, slurm_job_info_t>) -> Result<u64, Unparsed> {
     if let Some(tasks) = record.array_bitmap() {
         return u64::try_from(tasks).ok().filter(|&tasks| tasks > 0).ok_or(Unparsed);

@@ -35,7 +35,8 @@ pub(crate) fn licenses(reply: Unpacked<'_, license_info_msg_t>) -> Licenses {
     licenses
 }
 
-/// What the server of a remote licence said was consumed, and how much of that is not explained.
+/// The licences of a remote one that its server reported as consumed, and how many of these nothing
+/// explains.
 #[cfg(slurm_ge_2302)]
 fn of_remote(record: Unpacked<'_, slurm_license_info_t>) -> Option<[u32; 2]> {
     let known = number(record.last_consumed).zip(number(record.last_deficit));

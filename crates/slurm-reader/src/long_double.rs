@@ -40,7 +40,7 @@ fn of_binary128(bits: u128) -> f64 {
     number(bits >> 112, bits & ((1 << 112) - 1) | 1 << 112, 112)
 }
 
-/// Of a number that is infinite or none, what slurmctld never has, infinity.
+/// Converts a number. One that is infinite or none, which slurmctld never has, becomes infinity.
 fn number(sign_and_exponent: u128, mantissa: u128, digits: i32) -> f64 {
     let sign = if sign_and_exponent & 0x8000 == 0 { 1.0 } else { -1.0 };
     #[expect(clippy::cast_precision_loss, reason = "rounded to the nearest")]

@@ -18,7 +18,7 @@ use crate::{slurm_names, version};
 #[cfg(not(slurm_ge_2505))]
 const ALLOCATED: u32 = 3;
 
-/// What its partitions need to know about a node.
+/// The part of a node that its partitions count.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedNode {
     /// Its state's word.

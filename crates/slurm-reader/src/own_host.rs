@@ -17,7 +17,7 @@ use crate::calls::{CallError, CallResult, Libslurm, ListedControllers};
 use crate::conf;
 use crate::values::lossy;
 
-/// How long connecting to a controller's port may take.
+/// Time that connecting to a controller's port may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// SlurmctldHost, and everything else in libslurm's own configuration that leads to a controller.
@@ -29,7 +29,7 @@ struct Controllers {
     timeout: u16,
 }
 
-/// What is remembered about this host between two calls.
+/// The memory about this host between two calls.
 #[derive(Debug, Default)]
 pub(crate) struct OwnHost {
     /// The index of the controller before this host that answered last.

@@ -1,4 +1,4 @@
-//! How an empty answer of slurmdbd is shown to be one: by statements that must match something.
+//! Proofs that an empty answer of slurmdbd is right: statements that must match something.
 //!
 //! slurmdbd answers a query that has failed in its database with an empty list.
 
@@ -20,6 +20,10 @@ pub(crate) struct Statement {
 /// for. First the one that costs least: jobs that ran then. Then a row after the time, before which
 /// nothing ended. Then, an hour at a time, the way back to the nearest `known` time before it, so
 /// that no more rows come than end in an hour; and from there each known one at once.
+///
+/// An example: nothing ended from 10000 to 13600, and a job is known that ended at 2000. The
+/// statements are: jobs that ran from 10000 to 13600; jobs that ended from 6400 to 13600; from 2800;
+/// from 2000. The last one must match the known job, unless one before it has matched something.
 pub(crate) fn proofs([from, to]: [i64; 2], known: &[i64]) -> Vec<Statement> {
     let ended = |since, until| Statement { time: [since, until], running: false };
     let mut proofs = vec![Statement { time: [from, to], running: true }];

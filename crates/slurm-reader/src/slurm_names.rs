@@ -55,7 +55,7 @@ fn plain_word(word: Option<String>) -> String {
     if word.is_empty() { OTHER.to_owned() } else { word }
 }
 
-/// Why a job is pending, as scontrol writes it.
+/// The reason why a job is pending, as scontrol writes it.
 pub(crate) fn reason(number: u32) -> String {
     // If a reason has no word, some releases write the number, and others one word for all of them.
     let word =
@@ -64,7 +64,7 @@ pub(crate) fn reason(number: u32) -> String {
     word.unwrap_or_else(|| OTHER.to_owned())
 }
 
-/// What libslurm has no word for.
+/// The name of a value for which libslurm has no word.
 const OTHER: &str = "other";
 
 /// A reason that no release has.

@@ -239,8 +239,8 @@ pub(crate) struct KeyPair {
 }
 
 impl Unpacked<'_, c::slurm_job_info_t> {
-    /// How many bits are set in `array_bitmap`, which libslurm makes of `array_task_str`; `None` if
-    /// it is NULL.
+    /// Number of bits that are set in `array_bitmap`, which libslurm makes of `array_task_str`;
+    /// `None` if it is NULL.
     pub(crate) fn array_bitmap(self) -> Option<i32> {
         let bitmap = self.0.array_bitmap;
         // SAFETY: not NULL, so that it is a bitmap of libslurm's.

@@ -29,7 +29,7 @@ impl Waits {
         })
     }
 
-    /// When jobs will start, if each wait is from `now` to its start.
+    /// The moments at which jobs will start, if each wait is from `now` to its start.
     pub(crate) fn starts(self, now: i64) -> Option<Starts> {
         self.ranks().map(|(_, ranks)| {
             let [p50, p90, p99, max] = ranks.map(|wait| now.saturating_add(wait.into()));
@@ -37,15 +37,15 @@ impl Waits {
         })
     }
 
-    /// How long the jobs had waited when they started.
+    /// The waits that the jobs had when they started.
     pub(crate) fn started(self) -> Started {
         let (jobs, ranks) = self.ranks().unwrap_or_default();
         let [p50, p90, _, max] = ranks.map(u64::from);
         Started { jobs, p50, p90, max }
     }
 
-    /// How many jobs there are, and the waits at nearest rank of half of them, of 90 % and 99 %,
-    /// and of all: the smallest wait that is not less than those of that share of the jobs.
+    /// The number of jobs, and the waits at nearest rank of half of them, of 90 % and 99 %, and of
+    /// all: the smallest wait that is not less than those of that share of the jobs.
     fn ranks(mut self) -> Option<(u64, [u32; 4])> {
         self.packed.sort_unstable();
         let jobs = sum_of(self.packed.iter().copied().map(jobs_of));

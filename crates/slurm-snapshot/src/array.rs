@@ -1,4 +1,4 @@
-//! How many tasks an array expression has: `1-9:2,20%5`, or a bit mask such as `0x7FE`, as in
+//! Counts the tasks of an array expression: `1-9:2,20%5`, or a bit mask such as `0x7FE`, as in
 //! slurmdbd.
 //!
 //! Pure. libslurm shortens long expressions so that they end with `...`; these have no count here.

@@ -6,12 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::{RpcType, RpcUser};
 
-/// What slurmdbd has counted since its start. RPCs are those of all clusters that it serves.
+/// The counters of slurmdbd since its start. RPCs are those of all clusters that it serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DbdStatistics {
-    /// When counting began: slurmdbd's start, or the last `sacctmgr clear stats`. Unix seconds on
-    /// slurmdbd's clock.
+    /// Moment at which counting began: slurmdbd's start, or the last `sacctmgr clear stats`.
     pub since: i64,
     /// By message type ([`crate::dbd_rpc_name`]).
     pub types: Vec<RpcType>,
@@ -26,13 +25,13 @@ pub struct DbdStatistics {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DbdRollup {
-    /// How many there were; slurmdbd usually does not count the first one after its start.
+    /// Number of roll-ups; slurmdbd usually does not count the first one after its start.
     pub count: u64,
-    /// How long the last one took, µs; `None` before the second one.
+    /// Time that the last one took, µs; `None` before the second one.
     pub last: Option<u64>,
-    /// How long the longest one took, µs; `None` before the second one.
+    /// Time that the longest one took, µs; `None` before the second one.
     pub max: Option<u64>,
-    /// How long all of them took, µs; `None` before the first one.
+    /// Time that all of them took, µs; `None` before the first one.
     pub total: Option<u64>,
     /// The end of the last hour, day or month that was rolled up: Unix seconds on slurmdbd's clock.
     pub end: Option<i64>,

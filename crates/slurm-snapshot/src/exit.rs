@@ -1,5 +1,5 @@
-//! Why a scheduling cycle ended: names and sdiag's words for the indices of `schedule_exit` and
-//! `bf_exit`.
+//! The reasons why a scheduling cycle ended: names and sdiag's words for the indices of
+//! `schedule_exit` and `bf_exit`.
 //!
 //! libslurm does not export `schedule_exit2string` and `bf_exit2string`. The order is that of 23.11
 //! to 26.11.

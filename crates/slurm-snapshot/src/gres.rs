@@ -27,7 +27,7 @@ struct Gpus<'a> {
 /// The GPUs in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuCount {
-    /// How many.
+    /// The number of GPUs.
     pub count: u64,
     /// Whether there may be more: a TRES text without `gres/gpu` has only those types that
     /// AccountingStorageTRES names.
@@ -118,8 +118,8 @@ fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// How many GPUs of a type are in use by their shards or MPS, in an element of a node's GRES in
-/// use; `None` if it is something else.
+/// Number of GPUs of a type that are in use by their shards or MPS, in an element of a node's GRES
+/// in use; `None` if it is something else.
 ///
 /// Up to 23.02 `shard:a100:2(IDX:0-1)` counts these GPUs. From 23.11 on `shard:a100:3(1/4,2/4,0/4)`
 /// counts shards, and tells how many of each GPU are in use. From 26.05 on `-/4` is a GPU that a

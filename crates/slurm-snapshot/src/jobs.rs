@@ -85,8 +85,8 @@ pub struct JobTally {
     /// Memory that they hold, or request while they wait, MiB: `mem=` in scontrol's AllocTRES and
     /// ReqTRES.
     pub memory: u64,
-    /// When the job that has waited longest was submitted: Unix seconds on slurmctld's clock;
-    /// `None` if none waits.
+    /// Moment at which the job was submitted that has waited longest: Unix seconds on slurmctld's
+    /// clock; `None` if none waits.
     pub oldest: Option<i64>,
 }
 
@@ -103,7 +103,8 @@ impl JobTally {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Jobs {
-    /// When slurmctld wrote the reply: Unix seconds on its clock. The `since` of the next request.
+    /// Moment at which slurmctld wrote the reply: Unix seconds on its clock. The `since` of the
+    /// next request.
     pub last_update: i64,
     /// Records in the reply; a pending array is one.
     pub records: u64,
@@ -112,12 +113,12 @@ pub struct Jobs {
     /// Jobs of base state pending by reason, in squeue's words (`Dependency`); `other`: reasons
     /// that have no word.
     pub pending_reasons: JobTallies,
-    /// How long pending jobs have waited.
+    /// The waits of pending jobs.
     pub waiting: Waiting,
     /// Jobs that have started since the last published reading; `None` if the request had no
     /// `started_since`.
     pub started: Option<Started>,
-    /// When pending jobs are expected to start.
+    /// The expected starts of pending jobs.
     pub expected: Expected,
     /// By partition.
     pub partitions: BTreeMap<String, PartitionJobs>,
@@ -144,7 +145,7 @@ pub struct PartitionJobs {
     pub states: JobStates,
     /// As for [`Jobs::pending_reasons`].
     pub pending_reasons: JobTallies,
-    /// How long its pending jobs have waited.
+    /// The waits of its pending jobs.
     pub waiting: Waiting,
     /// As for [`Jobs::started`].
     pub started: Option<Started>,
@@ -164,8 +165,8 @@ pub struct NamedRows {
     pub rest: JobStates,
 }
 
-/// What is published of jobs: accounts and QOS that have a row whatever their jobs do, and how far
-/// starts are counted.
+/// The jobs of which something is published: accounts and QOS that have a row whatever their jobs
+/// do, and how far starts are counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedJobs {
@@ -252,8 +253,8 @@ pub struct Started {
     pub max: u64,
 }
 
-/// When pending jobs are expected to start, by the start times that the backfill scheduler writes
-/// into them, again in each of its cycles. slurmctld does not call that a change of the jobs.
+/// The expected starts of pending jobs, by the start times that the backfill scheduler writes into
+/// them, again in each of its cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {
@@ -264,7 +265,7 @@ pub struct Expected {
     /// All other pending jobs: held, not eligible, waiting for a burst buffer, or not reached by
     /// backfill.
     pub unplanned: Expecting,
-    /// When the planned ones will start; `None` if there are none.
+    /// The starts of the planned ones; `None` if there are none.
     pub starts: Option<Starts>,
 }
 
@@ -278,7 +279,7 @@ pub struct Expecting {
     pub jobs: u64,
 }
 
-/// When planned jobs will start, by record: Unix seconds on slurmctld's clock. Up to 22.05 without
+/// The starts of planned jobs, by record: Unix seconds on slurmctld's clock. Up to 22.05 they lack
 /// arrays of several tasks, because slurmctld sends the start of a later task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

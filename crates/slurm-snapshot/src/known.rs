@@ -32,7 +32,7 @@ impl KnownSum {
         self.known.or((self.unknown == 0).then_some(0))
     }
 
-    /// How many numbers are unknown.
+    /// The number of unknown numbers.
     pub const fn unknown(self) -> u64 {
         self.unknown
     }

@@ -1,4 +1,4 @@
-//! What a reader reports to the daemon: plain types in Slurm's own words, and their line format.
+//! Reports of a reader to the daemon: plain types in Slurm's own words, and their line format.
 //!
 //! The types are the same for every Slurm release. What a release lacks is `None`, and what is
 //! `None` is never published. Nothing here knows libslurm, Graphite, a clock or a file.

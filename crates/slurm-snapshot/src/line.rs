@@ -30,7 +30,7 @@ pub const WRONG_LIBRARY: u8 = 69;
 pub struct Request {
     /// Repeated in the answer.
     pub id: u64,
-    /// What is requested: the line's only key.
+    /// The requested reply: the line's only key.
     #[serde(skip)]
     pub reply: ReplyKind,
     /// The `last_update` of the last reply of this kind that the daemon still holds, with the same
@@ -60,12 +60,12 @@ pub struct Request {
     /// of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<PublishedJobs>,
-    /// What the reply must contain.
+    /// The options of the reply.
     #[serde(default)]
     pub options: ReplyOptions,
 }
 
-/// What a reader sends.
+/// The lines that a reader sends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Answer {
@@ -93,12 +93,12 @@ pub struct Hello {
 pub struct Reading {
     /// The id of the request.
     pub id: u64,
-    /// When the reply arrived: Unix time in seconds on the reader's clock.
+    /// Moment at which the reply arrived: Unix time in seconds on the reader's clock.
     pub time: f64,
-    /// When the reply arrived, in seconds since the reader's host was booted, on a clock that
-    /// nobody sets.
+    /// Seconds from the boot of the reader's host until the reply arrived, on a clock that nobody
+    /// sets.
     pub uptime: Option<f64>,
-    /// How long the RPC took, µs.
+    /// Time that the RPC took, µs.
     pub elapsed: u64,
     /// Release of the libslurm that read it, or of slurmrestd.
     pub release: Release,
@@ -108,14 +108,14 @@ pub struct Reading {
     pub statistics: Option<Statistics>,
     /// The reply to a request for the cluster itself.
     pub reply: Option<Reply>,
-    /// What that reply may lack, if the table of replies names a word of PrivateData for it. It is
-    /// requested from slurmctld before the reply; if that fails, the request fails.
+    /// The part that the reply may lack, if the table of replies names a word of PrivateData for
+    /// it.
     pub visibility: Option<Visibility>,
-    /// How slurmrestd was asked; `None` for a reader of libslurm.
+    /// The way in which slurmrestd was asked; `None` for a reader of libslurm.
     pub rest: Option<Rest>,
 }
 
-/// How slurmrestd was asked.
+/// The way in which slurmrestd was asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rest {
@@ -125,13 +125,13 @@ pub struct Rest {
     pub token: Option<Token>,
 }
 
-/// What can be read from a token without its key.
+/// The part of a token that can be read without its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Token {
     /// Its user.
     pub user: Option<String>,
-    /// When it expires: Unix seconds.
+    /// Moment at which it expires: Unix seconds.
     pub expires: Option<i64>,
     /// Whether every user of this host can read its file.
     pub exposed: bool,
@@ -152,16 +152,16 @@ pub struct Failure {
     pub errno: i32,
     /// `slurm_strerror(errno)`, or another explanation.
     pub text: String,
-    /// What an administrator should check first. The reader says it because it knows what its
-    /// errors mean.
+    /// Advice where an administrator should look first. The reader says it because it knows what
+    /// its errors mean.
     pub advice: Option<Box<str>>,
-    /// How far a request to slurmrestd came; `None` for a reader of libslurm.
+    /// The stage that a request to slurmrestd reached; `None` for a reader of libslurm.
     pub stage: Option<Stage>,
-    /// How slurmrestd was asked; `None` for a reader of libslurm.
+    /// The way in which slurmrestd was asked; `None` for a reader of libslurm.
     pub rest: Option<Box<Rest>>,
 }
 
-/// How far a request to slurmrestd came, and so where to look. Each stage needs the one before.
+/// The stages of a request to slurmrestd, and so where to look. Each stage needs the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {

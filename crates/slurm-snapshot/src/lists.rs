@@ -14,7 +14,8 @@ const MAX_RESERVATIONS: usize = 1000;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Licenses {
-    /// When slurmctld wrote the reply: Unix seconds on its clock. The `since` of the next request.
+    /// Moment at which slurmctld wrote the reply: Unix seconds on its clock. The `since` of the
+    /// next request.
     pub last_update: i64,
     /// In slurmctld's order.
     pub licenses: Vec<License>,
@@ -30,21 +31,21 @@ pub struct License {
     /// The nodes of a layer, as a hostlist expression. A reader older than 25.05 sees the layers
     /// without their nodes.
     pub nodes: Option<String>,
-    /// How many there are; `None` if there is no limit.
+    /// Number of licences; `None` if there is no limit.
     pub total: Option<u32>,
     /// Held by jobs.
     pub used: Option<u32>,
-    /// How many are available; `None` if there is no limit.
+    /// Number of licences that are available; `None` if there is no limit.
     pub free: Option<u32>,
     /// Set aside by reservations.
     pub reserved: Option<u32>,
     /// Counted by slurmdbd for several clusters.
     pub remote: bool,
-    /// Of a remote one: how many were in use in total when its server was asked last; `None` before
-    /// 23.02.
+    /// Number of licences of a remote one that were in use in total when its server was asked last;
+    /// `None` before 23.02.
     pub last_consumed: Option<u32>,
-    /// Of a remote one: how many of these neither this cluster nor what is kept for others
-    /// explains; `None` before 23.02.
+    /// Number of these that neither this cluster nor what is kept for others explains, for a remote
+    /// one; `None` before 23.02.
     pub last_deficit: Option<u32>,
 }
 
@@ -62,7 +63,8 @@ impl Licenses {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reservations {
-    /// When slurmctld wrote the reply: Unix seconds on its clock. The `since` of the next request.
+    /// Moment at which slurmctld wrote the reply: Unix seconds on its clock. The `since` of the
+    /// next request.
     pub last_update: i64,
     /// The first 1,000, in slurmctld's order.
     pub reservations: Vec<Reservation>,
@@ -105,7 +107,7 @@ pub struct Controller {
     pub index: u32,
     /// Whether it answered.
     pub up: bool,
-    /// How long it took to answer, or until the reader gave up, µs.
+    /// Time that it took to answer, or until the reader gave up, µs.
     pub elapsed: Option<u64>,
 }
 
@@ -119,14 +121,14 @@ pub struct Ahead {
     pub own: Option<u32>,
     /// The index of one before it that answered a ping.
     pub answers: Option<u32>,
-    /// What those behind it did, which take over if this host's does not answer; `None`: there is
-    /// none, or one before it answered.
+    /// The state of those behind it, which take over if this host's does not answer; `None`: there
+    /// is none, or one before it answered.
     pub behind: Option<Behind>,
     /// SlurmctldTimeout, seconds: no backup takes over sooner.
     pub timeout: u16,
 }
 
-/// What the controllers behind this host did when they were pinged.
+/// The state of the controllers behind this host when they were pinged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Behind {
     /// One answered.
@@ -137,7 +139,7 @@ pub enum Behind {
     Silent,
 }
 
-/// What the reader's user may not see.
+/// The part that the reader's user may not see.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Visibility {

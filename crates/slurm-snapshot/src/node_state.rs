@@ -1,5 +1,4 @@
-//! What a node's state means, by sinfo's rules: how it counts, and which words it has. The same for
-//! every reader.
+//! The meaning of a node's state, by sinfo's rules: how it counts, and which words it has.
 //!
 //! A state is libslurm's number: a base state, and flags by bit. slurmrestd's words are made into
 //! it.
@@ -162,7 +161,7 @@ impl NodeState {
     }
 }
 
-/// What a reader has found of a node.
+/// The facts about a node that a reader has found.
 #[derive(Debug)]
 pub struct FoundNode {
     /// Its state, by which everything else counts.
@@ -177,7 +176,7 @@ pub struct FoundNode {
     pub memory: Memory,
     /// Its GPUs by type, from [`crate::gres::shares_by_type`].
     pub gpus: Vec<(String, Shares)>,
-    /// How many texts about them could not be understood.
+    /// Number of texts about them that could not be understood.
     pub unparsed: u64,
     /// Load average × 100.
     pub cpu_load: Option<u32>,

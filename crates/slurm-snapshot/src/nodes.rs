@@ -32,12 +32,12 @@ pub struct NodeTally {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// What the configuration or the node reports.
+    /// The memory that the configuration or the node reports.
     pub real: KnownSum,
     /// Allocated to jobs.
     pub allocated: KnownSum,
-    /// What the nodes' kernels report as free: unknown for a node that has not registered since
-    /// slurmctld's start.
+    /// The memory that the nodes' kernels report as free: unknown for a node that has not
+    /// registered since slurmctld's start.
     pub free: KnownSum,
 }
 
@@ -57,7 +57,8 @@ impl NodeTally {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nodes {
-    /// When slurmctld wrote the reply: Unix seconds on its clock. The `since` of the next request.
+    /// Moment at which slurmctld wrote the reply: Unix seconds on its clock. The `since` of the
+    /// next request.
     pub last_update: i64,
     /// Records in the reply.
     pub records: u64,
@@ -92,7 +93,7 @@ pub struct Nodes {
     pub down_since: Vec<i64>,
     /// The load averages × 100 of the nodes, of those that have reported one.
     pub cpu_load: KnownSum,
-    /// How full the nodes are that jobs may use.
+    /// The fullness of the nodes that jobs may use.
     pub scarcest: Scarcest,
     /// The nodes that are out, in slurmctld's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -109,7 +110,8 @@ pub struct Nodes {
     pub unparsed: u64,
 }
 
-/// How full nodes are, each by the resource of which it has the least left: CPUs, memory or GPUs.
+/// The fullness of nodes, each by the resource of which it has the least left: CPUs, memory or
+/// GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scarcest {
@@ -165,9 +167,10 @@ as_array! {
         pub name: String,
         /// libslurm's number of its state: [`crate::service`].
         pub state: u32,
-        /// When it was booted, computed by slurmctld at each of its registrations: Unix seconds.
+        /// Moment at which it was booted, computed by slurmctld at each of its registrations: Unix
+        /// seconds.
         pub boot_time: Option<i64>,
-        /// When its slurmd started, by its own clock: Unix seconds.
+        /// Moment at which its slurmd started, by its own clock: Unix seconds.
         pub slurmd_start_time: Option<i64>,
     }
 }
@@ -176,7 +179,7 @@ as_array! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Partitions {
-    /// When slurmctld wrote the reply: Unix seconds on its clock.
+    /// Moment at which slurmctld wrote the reply: Unix seconds on its clock.
     pub last_update: i64,
     /// In slurmctld's order.
     pub partitions: Vec<Partition>,

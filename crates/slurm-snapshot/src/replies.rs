@@ -15,9 +15,9 @@ use crate::jobs::Jobs;
 use crate::lists::{Ahead, Controller, Licenses, Reservations, Visibility};
 use crate::nodes::Nodes;
 
-/// What can be requested from slurmctld and slurmdbd. A survey requests in this order: cheap
-/// replies first, and the controllers last, because a controller that hangs blocks for
-/// MessageTimeout (10 s).
+/// The kinds of requests to slurmctld and slurmdbd. A survey requests in this order: cheap replies
+/// first, and the controllers last, because a controller that hangs blocks for MessageTimeout (10
+/// s).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyKind {
@@ -45,7 +45,7 @@ pub enum ReplyKind {
     Slurmdbd,
 }
 
-/// What must be known about a reply before it is requested.
+/// The facts about a reply that must be known before it is requested.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyRow {
     /// Its request.
@@ -54,7 +54,7 @@ pub struct ReplyRow {
     pub name: &'static str,
     /// Which reader asks.
     pub role: Role,
-    /// What it costs slurmctld.
+    /// The cost for slurmctld.
     pub cost: Cost,
     /// Whether slurmctld can say that it has not changed, by a rule that covers every figure that
     /// is made of it. The rows say why it does: what sets the time that slurmctld compares with, in
@@ -62,7 +62,7 @@ pub struct ReplyRow {
     pub unchanged: bool,
     /// The words of slurm.conf's PrivateData that hide some of it from all users except operators.
     pub private: &'static [&'static str],
-    /// Why it is not requested from slurmrestd.
+    /// The reason why it is not requested from slurmrestd.
     pub not_over_rest: Option<&'static str>,
 }
 
@@ -77,7 +77,7 @@ pub enum Role {
     Accounting,
 }
 
-/// What a reply costs slurmctld.
+/// The costs of a reply for slurmctld.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// It takes none of slurmctld's locks.
@@ -186,7 +186,7 @@ impl ReplyKind {
     }
 }
 
-/// What replies must contain beyond their totals; each reply uses the options that concern it.
+/// The contents of replies beyond their totals; each reply uses the options that concern it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplyOptions {
@@ -241,31 +241,32 @@ impl BitOr for ReplyOptions {
 pub enum Reply {
     /// Nothing has changed since the time in the request, so the last reading is still valid.
     Unchanged,
-    /// To [`ReplyKind::Jobs`].
+    /// Answers [`ReplyKind::Jobs`].
     Jobs(Box<Jobs>),
-    /// To [`ReplyKind::Nodes`].
+    /// Answers [`ReplyKind::Nodes`].
     Nodes(Box<Nodes>),
-    /// To [`ReplyKind::Licenses`].
+    /// Answers [`ReplyKind::Licenses`].
     Licenses(Licenses),
-    /// To [`ReplyKind::Reservations`].
+    /// Answers [`ReplyKind::Reservations`].
     Reservations(Reservations),
-    /// To [`ReplyKind::Associations`].
+    /// Answers [`ReplyKind::Associations`].
     Associations(Box<Associations>),
-    /// To [`ReplyKind::Controllers`].
+    /// Answers [`ReplyKind::Controllers`].
     Controllers(Vec<Controller>),
-    /// To [`ReplyKind::Controllers`] with [`ReplyOptions::follow`].
+    /// Answers [`ReplyKind::Controllers`] with [`ReplyOptions::follow`].
     Ahead(Ahead),
-    /// To [`ReplyKind::Statistics`] with [`ReplyOptions::follow`]: this host's slurmctld is a
+    /// Answers [`ReplyKind::Statistics`] with [`ReplyOptions::follow`]: this host's slurmctld is a
     /// backup that waits.
     Standby,
-    /// To [`ReplyKind::Finished`].
+    /// Answers [`ReplyKind::Finished`].
     Finished(Box<Finished>),
-    /// To [`ReplyKind::Slurmdbd`].
+    /// Answers [`ReplyKind::Slurmdbd`].
     Slurmdbd(Box<DbdStatistics>),
 }
 
 impl Reply {
-    /// When slurmctld wrote it, Unix seconds on its clock: the `since` of the next request.
+    /// Moment at which slurmctld wrote it, Unix seconds on its clock: the `since` of the next
+    /// request.
     pub fn last_update(&self) -> Option<i64> {
         match self {
             Self::Jobs(jobs) => Some(jobs.last_update),

@@ -1,5 +1,5 @@
-//! How much of something is allocated, idle or neither: sinfo's A/I/O/T, for nodes, CPUs and GPUs
-//! alike.
+//! Shares of something that are allocated, idle or neither: sinfo's A/I/O/T, for nodes, CPUs and
+//! GPUs alike.
 //!
 //! `total` is always the sum of the other three, and sums saturate instead of wrapping.
 

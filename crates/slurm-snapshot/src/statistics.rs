@@ -34,7 +34,7 @@ macro_rules! numbers_of_statistics {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Statistics {
-    /// When slurmctld answered: Unix seconds on its clock.
+    /// Moment at which slurmctld answered: Unix seconds on its clock.
     pub req_time: i64,
     /// Since when it has counted: Unix seconds on its clock.
     pub req_time_start: i64,
@@ -80,7 +80,7 @@ pub struct Statistics {
     pub jobs_pending: u32,
     /// Jobs running when they were last counted; for publication [`Statistics::jobs_running`].
     pub jobs_running: u32,
-    /// When pending and running jobs were counted: Unix seconds, up to about 30 s ago.
+    /// Moment at which pending and running jobs were counted: Unix seconds, up to about 30 s ago.
     pub job_states_ts: Option<i64>,
 
     /// Jobs started by backfill since slurmctld's start.
@@ -99,7 +99,7 @@ pub struct Statistics {
     pub bf_cycle_max: Option<u32>,
     /// Jobs looked at in the last backfill cycle.
     pub bf_last_depth: Option<u32>,
-    /// How many of those it tried to start.
+    /// Number of those that it tried to start.
     pub bf_last_depth_try: Option<u32>,
     /// Sum of the jobs looked at over the backfill cycles.
     pub bf_depth_sum: Option<u32>,
@@ -113,7 +113,7 @@ pub struct Statistics {
     pub bf_table_size: Option<u32>,
     /// Sum of the time slots over the backfill cycles.
     pub bf_table_size_sum: Option<u32>,
-    /// When the last backfill cycle began: Unix seconds.
+    /// Begin of the last backfill cycle: Unix seconds.
     pub bf_when_last_cycle: Option<i64>,
     /// Whether a backfill cycle is running: 0 or 1.
     pub bf_active: u32,
@@ -226,7 +226,7 @@ pub struct RpcType {
     pub count: u32,
     /// Time spent on them, µs.
     pub time: u64,
-    /// What the RPC queue did with them: from 24.05, and only if it is enabled.
+    /// Counts of the RPC queue for them: from 24.05, and only if it is enabled.
     pub queue: Option<RpcQueue>,
 }
 

@@ -26,12 +26,12 @@ const ATTEMPTS: usize = 12;
 /// For how long higher numbers are tried after a reading that could be published.
 const QUICK: Duration = Duration::from_secs(3);
 
-/// How long a backup that waits is left alone while the controller before it is up but refuses: it
+/// Time that a backup that waits is left alone while the controller before it is up but refuses: it
 /// logs each request.
 const WAITING: Duration = Duration::from_secs(60);
 
-/// How often the first of slurm.conf is asked while another answers: a frozen one would make every
-/// tick late.
+/// Time after which the first controller of slurm.conf is asked again while another answers: a
+/// frozen one would make every tick late.
 const FIRST_AGAIN: Duration = Duration::from_secs(60);
 
 /// The cluster that slurm.conf describes.
@@ -47,13 +47,13 @@ pub(crate) struct Cluster {
     numbers: KnownNumbers,
     /// Which port of a range is next.
     turns: u16,
-    /// When a controller last said that it waits.
+    /// Moments at which controllers last answered that they wait.
     waiting: HashMap<String, Instant>,
     /// Who answered last.
     answers: Option<String>,
-    /// When the first of slurm.conf was asked last.
+    /// Moment at which the first controller of slurm.conf was asked last.
     first_at: Option<Instant>,
-    /// What the log has about slurm.conf.
+    /// The note about slurm.conf that the log has.
     note: Option<String>,
 }
 

@@ -25,7 +25,7 @@ const DEPTH: usize = 32;
 /// The first number whose Slurm looks beside slurm.conf.
 const BESIDE_CONF: u16 = 39;
 
-/// Why a file cannot be used.
+/// A reason why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {what}", path.display())]
 pub(crate) struct ConfError {
@@ -44,7 +44,7 @@ pub(crate) struct ConfFiles {
     left: u64,
     /// The lower-case ClusterName, for `%c`.
     cluster: Option<String>,
-    /// What a person should know: which of two files was read.
+    /// A note for a person: which of two files was read.
     pub(crate) note: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! How this program shows who it is, and how it checks who answers.
+//! Credentials: how this program shows who it is, and how it checks who answers.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -99,7 +99,7 @@ impl AuthType {
     }
 }
 
-/// What to add where a user is compared with SlurmUser, if that has no number here.
+/// A remark to add where a user is compared with SlurmUser, if that has no number here.
 pub(crate) const fn unknown(slurm_user: Option<u32>) -> &'static str {
     if slurm_user.is_some() { "" } else { " (this host does not know slurm.conf's SlurmUser)" }
 }

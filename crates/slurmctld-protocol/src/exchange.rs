@@ -25,7 +25,7 @@ use crate::timed::{Registered, Timed};
 const STEP: Duration = Duration::from_secs(3);
 const STEPS: u32 = 6;
 
-/// What the reply leaves for the check of its credential.
+/// Time that the reply leaves for the check of its credential.
 const CHECK: Duration = Duration::from_secs(1);
 
 /// The time for a request to one controller.
@@ -41,7 +41,7 @@ impl Share {
         Self { end: now.checked_add(whole).unwrap_or(now), whole }
     }
 
-    /// What is left of it.
+    /// Time that is left of it.
     pub(crate) fn left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }
@@ -71,7 +71,7 @@ impl Share {
     }
 }
 
-/// What each of so many others is left.
+/// Time that is reserved for each of so many others.
 fn reserve(left: Duration, others: u32) -> Duration {
     left.checked_div(others.saturating_add(1)).unwrap_or_default().min(STEP)
 }
@@ -95,7 +95,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) rpc: bool,
     pub(crate) slurm_user: Option<u32>,
     pub(crate) auth: &'a AuthType,
-    /// Of munged or sackd.
+    /// The socket of munged or sackd.
     pub(crate) socket: &'a mut LocalSocket,
     pub(crate) moments: &'a mut Moments,
     pub(crate) kernel: &'a mut Option<Kernel>,

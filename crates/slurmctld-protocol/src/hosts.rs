@@ -12,7 +12,7 @@ const REMEMBERED: Duration = Duration::from_secs(300);
 /// Results by name, each with its time.
 type Known<T> = HashMap<String, (T, Instant)>;
 
-/// What was looked up.
+/// The addresses and users that were looked up.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
     addresses: Known<Vec<IpAddr>>,

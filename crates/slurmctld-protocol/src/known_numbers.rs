@@ -1,5 +1,5 @@
-//! What is known of each controller's protocol numbers, in a file: after a restart no number is
-//! tried that was refused.
+//! The protocol numbers of each controller, in a file: after a restart no number is tried that was
+//! refused.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -13,10 +13,10 @@ use tracing::warn;
 
 use crate::number::{Found, Numbers};
 
-/// Of the file.
+/// Bytes of the longest file that is read.
 const MOST: u64 = 64 << 10;
 
-/// How long the first request waits for the file.
+/// Time that the first request waits for the file.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Controllers that are remembered: those of one cluster, and of some before it.

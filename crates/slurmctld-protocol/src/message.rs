@@ -46,7 +46,7 @@ pub(crate) fn request_hash(number: u16) -> Vec<u8> {
     hash(number, REQUEST, &GET)
 }
 
-/// What binds a credential to a message.
+/// The bytes that bind a credential to a message.
 fn hash(number: u16, kind: u16, body: &[u8]) -> Vec<u8> {
     if number < FIRST_WITH_K12 {
         // In the byte order of the host, in 20.11 and 21.08.
@@ -94,7 +94,7 @@ pub(crate) struct Message<'a> {
     body: &'a [u8],
 }
 
-/// What slurmctld says.
+/// The contents of a message from slurmctld.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Content<'a> {
     /// Packed statistics.
@@ -147,7 +147,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// What it contains, in answer to a request with this number.
+    /// The contents of the message, in answer to a request with this number.
     pub(crate) fn content(&self, number: u16) -> Result<Content<'a>, Short> {
         match self.kind {
             STATISTICS if self.number != number => Err(Short),

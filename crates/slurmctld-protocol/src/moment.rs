@@ -17,7 +17,7 @@ const MOMENT: Duration = Duration::from_millis(2);
 /// All waits of one request.
 const ALL: Duration = Duration::from_millis(6);
 
-/// What is waited for.
+/// The steps that are waited for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Credential,
@@ -25,7 +25,7 @@ pub(crate) enum Step {
     Check,
 }
 
-/// What the waits of a request may take yet, by step.
+/// Time that the waits of a request may still take, by step.
 #[derive(Debug, Default)]
 pub(crate) struct Moments {
     left: Duration,

@@ -20,7 +20,7 @@ const DECODED: u8 = 5;
 const DEFAULTS: [u8; 4] = [1, 1, 1, 0];
 /// Any user or group may decode it.
 const ANY: u32 = u32::MAX;
-/// Of an answer: a credential of Slurm has about 200 bytes.
+/// Bytes of the longest answer: a credential of Slurm has about 200.
 const MOST: u32 = 64 << 10;
 
 /// munged, as slurm.conf's AuthInfo describes it.
@@ -31,7 +31,7 @@ pub(crate) struct Munge {
     pub(crate) ttl: u32,
 }
 
-/// Why munged gave nothing.
+/// The reasons why munged gave nothing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MungeError {
     #[error("{0}")]
@@ -49,7 +49,7 @@ impl From<Short> for MungeError {
     }
 }
 
-/// What a credential contains.
+/// The contents of a credential.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Decoded {
     pub(crate) uid: u32,
@@ -77,7 +77,7 @@ pub(crate) async fn encode(
     Ok(credential.to_vec())
 }
 
-/// What is in a credential, which has no NUL.
+/// Lets munged decode a credential, which has no NUL.
 pub(crate) async fn decode(
     munged: LocalStream<'_>,
     credential: &[u8],

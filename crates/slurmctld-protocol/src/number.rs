@@ -38,7 +38,7 @@ const STRIKES: u8 = 3;
 const DAY: i64 = 86_400;
 const AROUND_MIDNIGHT: i64 = 120;
 
-/// How slurmctld refuses.
+/// The ways in which slurmctld refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// It closes the connection: up to 24.05, for a number or a credential.
@@ -67,7 +67,7 @@ pub(crate) const NEWEST: u16 = match LIBRARIES {
 const FUTURE: u16 = 2;
 const COUNT: u16 = NEWEST - OLDEST + 1 + FUTURE;
 
-/// Of each release: slurmctld's own number, the lowest that it accepts, and how it refuses others.
+/// The releases: slurmctld's own number, the lowest that it accepts, and how it refuses others.
 fn releases() -> impl Iterator<Item = (u16, u16, Refusal)> {
     (OLDEST..).take(COUNT.into()).map(|own| match own {
         ..=41 => (own, own.saturating_sub(2), Refusal::Closed),
@@ -121,8 +121,7 @@ impl Releases {
     }
 }
 
-/// What is known about one slurmctld, also after a restart of this program. Nothing here makes a
-/// proved number wait. Times are Unix seconds.
+/// The numbers of one slurmctld that were found, kept also after a restart of this program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Found {
@@ -130,9 +129,9 @@ pub(crate) struct Found {
     proved: Option<u16>,
     /// Since when it has counted, when it accepted that: its start, as a rule.
     started: i64,
-    /// What release it may be.
+    /// The releases that it may have.
     possible: Releases,
-    /// When it last refused other numbers.
+    /// Moments at which it last refused other numbers.
     searched: Vec<i64>,
 }
 
@@ -152,7 +151,7 @@ impl Found {
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     pub(crate) found: Found,
-    /// What survives a reset, of the last statistics.
+    /// The part of the last statistics that survives a reset.
     last: Option<Statistics>,
     /// No connection was refused since it accepted a number, so that it is the same process.
     has_stayed: bool,
@@ -166,11 +165,11 @@ struct Row {
     since: Option<i64>,
     ticks: u8,
     asked_at: i64,
-    /// How it was refused last.
+    /// The way in which it was refused last.
     how: Option<Refusal>,
-    /// What release it may be instead; `None`: other numbers are not searched.
+    /// The releases that it may have instead; `None`: other numbers are not searched.
     candidates: Option<Releases>,
-    /// When a search began while no number was proved.
+    /// Begin of a search while no number was proved.
     begun: Option<i64>,
 }
 
@@ -227,7 +226,7 @@ impl Numbers {
         }
     }
 
-    /// How long it is left alone.
+    /// Seconds for which it is left alone.
     pub(crate) fn seconds_to_wait(&self, now: i64) -> i64 {
         let left = |at: i64, pause: i64| match now.saturating_sub(at) {
             passed if (0..pause).contains(&passed) => pause.saturating_sub(passed),

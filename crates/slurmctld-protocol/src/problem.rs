@@ -1,11 +1,11 @@
-//! Why there is no reading, and what an administrator looks at first.
+//! The reasons why there is no reading, and where an administrator looks first.
 //!
 //! Errors have the numbers that libslurm gives them, so that both readers' failures are understood
 //! alike. Nothing that a peer has sent is repeated, but numbers and munged's own texts.
 
 use slurm_snapshot::{Stage, errno};
 
-/// What to do about a missing libslurm. Debian's and Ubuntu's slurm-client does not bring it.
+/// Advice about a missing libslurm. Debian's and Ubuntu's slurm-client does not bring it.
 pub const INSTALL_LIBSLURM: &str = "Install libslurm, and the reader for it if that is missing. \
      Debian, Ubuntu: apt-get install slurm-wlm-basic-plugins and what `apt-cache search \
      --names-only '^libslurm[0-9]'` shows; RHEL, Rocky, Alma: dnf install slurm.";
@@ -13,7 +13,7 @@ pub const INSTALL_LIBSLURM: &str = "Install libslurm, and the reader for it if t
 use crate::conf_lines::ConfError;
 use crate::number::Refusal;
 
-/// What failed.
+/// The causes of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// slurm.conf cannot be read, or needs what this reader lacks.
@@ -45,7 +45,7 @@ pub(crate) enum Cause {
     Imposter,
 }
 
-/// Why there is no reading.
+/// A reason why there is no reading.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct NativeProblem {
@@ -83,7 +83,7 @@ impl NativeProblem {
         }
     }
 
-    /// What nothing was sent for.
+    /// The stage of a failure before anything was sent.
     pub(crate) const fn stage(&self) -> Option<Stage> {
         match self.cause {
             Cause::Conf | Cause::Unsupported => Some(Stage::Unsupported),
@@ -92,7 +92,7 @@ impl NativeProblem {
         }
     }
 
-    /// What an administrator should check first.
+    /// Advice where an administrator should look first.
     pub(crate) const fn advice(&self) -> &'static str {
         match self.cause {
             Cause::Conf => {

@@ -13,7 +13,7 @@ use crate::cluster::Cluster;
 use crate::known_numbers::KnownNumbers;
 use crate::problem::{Cause, NativeProblem};
 
-/// How often the first reading looks whether its names are known.
+/// Time between two looks of the first reading whether its names are known.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Asks slurmctld; one request is under way at a time. It remembers what lasts longer than a

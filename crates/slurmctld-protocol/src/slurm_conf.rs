@@ -35,7 +35,7 @@ pub(crate) struct Controller {
     pub(crate) address: String,
 }
 
-/// How slurmctld knows its users.
+/// The ways in which slurmctld knows its users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AuthType {
     Munge(Munge),
@@ -43,7 +43,7 @@ pub(crate) enum AuthType {
     Slurm(Vec<PathBuf>),
 }
 
-/// What the file says.
+/// The contents of the file, as far as they matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlurmConf {
     pub(crate) controllers: Vec<Controller>,
@@ -55,11 +55,11 @@ pub(crate) struct SlurmConf {
     pub(crate) user: String,
     pub(crate) ipv4: bool,
     pub(crate) ipv6: bool,
-    /// What a person should know about its files.
+    /// A note for a person about its files.
     pub(crate) note: Option<String>,
 }
 
-/// What the file says, before it is understood.
+/// The contents of the file, before they are understood.
 #[derive(Debug, Default)]
 struct Raw {
     hosts: Vec<String>,

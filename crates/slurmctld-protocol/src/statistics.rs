@@ -142,7 +142,7 @@ fn queues(from: &mut Unpack<'_>, size: usize) -> Result<Vec<RpcQueue>, Short> {
     Ok(rows.map(row).collect())
 }
 
-/// How many rows of a table there are: as many as slurmctld says, but no more than it can count.
+/// Number of rows of a table: as many as slurmctld reports, but no more than it can count.
 fn limited(size: u32, most: usize) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX).min(most)
 }

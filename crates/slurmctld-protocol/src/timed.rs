@@ -26,7 +26,7 @@ pub(crate) struct Timed<'a> {
     stream: OwnedFd,
     registered: Option<Registered>,
     deadline: Instant,
-    /// What came behind the bytes that were asked for.
+    /// Bytes that came behind those that were asked for.
     received: Vec<u8>,
     /// The peer is on this host.
     moment: Option<(&'a mut Moments, Step)>,

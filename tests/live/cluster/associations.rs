@@ -12,11 +12,11 @@ use super::{answers, between, private, reading, remote_licenses};
 
 const REQUEST: &str = r#"{"associations":{"id":1,"options":{"users":true}}}"#;
 
-/// What sshare prints about the shares of each association.
+/// The columns of sshare about the shares of each association.
 const SHARES: &str =
     "Account,User,Partition,RawShares,NormShares,RawUsage,NormUsage,EffectvUsage,FairShare,LevelFS";
 
-/// What sacctmgr prints about their limits, and about those of a QOS.
+/// The columns of sacctmgr about their limits, and about those of a QOS.
 const LIMITS: &str =
     "GrpJobs,GrpSubmit,GrpWall,GrpTRES,GrpTRESMins,GrpTRESRunMins,MaxWall,MaxTRES,MaxTRESMins";
 

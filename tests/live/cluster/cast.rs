@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use sandbox::{Folder, Process, Slurm, free_port, is_root, wait};
 
-/// How many nodes with a slurmd there are: c1 to c21.
+/// Number of nodes with a slurmd: c1 to c21.
 const NODES: usize = 21;
 
 /// From 22.05 on slurmctld has this many node records, including room for nodes that are created

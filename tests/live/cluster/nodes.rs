@@ -293,7 +293,7 @@ fn sum<'a>(rows: impl IntoIterator<Item = &'a Row>) -> NodeTally {
     })
 }
 
-/// What a node has, according to sinfo.
+/// The resources of a node, according to sinfo.
 fn tally(row: &Row) -> NodeTally {
     let number = |text: &str| KnownSum::new(text.parse().ok());
     let (nodes, cpus) = (shares(&row["nodeaiot"]), shares(&row["cpusstate"]));

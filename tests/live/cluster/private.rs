@@ -1,4 +1,5 @@
-//! What PrivateData hides from an unprivileged user is reported as hidden, not counted as nothing.
+//! Replies of which PrivateData hides a part from an unprivileged user: that is reported as hidden,
+//! not counted as nothing.
 
 use std::ffi::OsStr;
 use std::fs;

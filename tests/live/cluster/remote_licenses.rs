@@ -7,7 +7,7 @@ use slurm_snapshot::Reply;
 use super::oracle::value;
 use super::reading;
 
-/// What the server is said to have lent.
+/// Number of licences that the server is said to have lent.
 const CONSUMED: u32 = 70;
 
 /// Name, total, and from Slurm 23.02 on what is consumed and not explained, of each remote licence.

@@ -11,7 +11,8 @@ use super::{answers, reading};
 
 const REQUEST: &str = r#"{"slurmdbd":{"id":1,"options":{"users":true}}}"#;
 
-/// What each of our requests adds: the request itself, and the connection that it opens and closes.
+/// The RPCs that each of our requests adds: the request itself, and the connection that it opens
+/// and closes.
 const OURS: [&str; 3] = ["DBD_GET_STATS", "SLURM_PERSIST_INIT", "DBD_FINI"];
 
 fn statistics(folder: &Folder, accounting: &Accounting) -> Result<DbdStatistics> {

@@ -4,7 +4,7 @@ use sandbox::{Folder, Invocation, run};
 
 use super::Terminal;
 
-/// What `slurm-graphite` writes to a terminal, with this value of NO_COLOR.
+/// The output of `slurm-graphite` on a terminal, with this value of NO_COLOR.
 fn on_a_terminal(folder: &Folder, args: &[&str], no_color: &str) -> String {
     let program = Invocation::new(folder, args).unwrap().env("NO_COLOR", no_color);
     Terminal::open().unwrap().output(program).unwrap()

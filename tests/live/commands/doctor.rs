@@ -303,7 +303,7 @@ fn the_rules_of_a_carbon_on_this_host_are_found_by_its_port_its_series_counted_a
     wrong(&averaged, "storage-aggregation.conf (", "above all other rules");
 }
 
-/// How many series Carbon must create, according to the line about carbon.conf.
+/// Number of series that Carbon must create, according to the line about carbon.conf.
 fn new_series(checked: &Finished) -> Option<usize> {
     let (_, rest) = checked.stdout.split_once("carbon.conf): ")?;
     let is_number = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());

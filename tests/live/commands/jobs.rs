@@ -109,7 +109,7 @@ fn finished(folder: &Folder, accounting: &Accounting) -> Result<()> {
     Ok(())
 }
 
-/// What these are in each row of a table, by the row's name.
+/// These figures of each row of a table, by the row's name.
 fn rows<const N: usize>(
     table: &Value,
     figures: impl Fn(&Value) -> [u64; N],

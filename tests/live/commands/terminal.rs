@@ -25,7 +25,7 @@ impl Terminal {
         Ok(Self { ours, theirs })
     }
 
-    /// What the program writes to it, on stdout and stderr, until it ends.
+    /// The output of the program on this terminal, stdout and stderr, until it ends.
     pub(crate) fn output(self, program: Invocation) -> Result<String> {
         let Self { ours, theirs } = self;
         let mut child = program.env("TERM", "xterm").spawn_into(&theirs)?;

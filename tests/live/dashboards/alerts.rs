@@ -25,7 +25,7 @@ pub(crate) struct Rule {
     reducer: String,
     limit: (String, f64),
     nothing: String,
-    /// How long its condition must last, in seconds.
+    /// Seconds that its condition must last.
     lasts: u64,
     pub(crate) summary: String,
     /// `severity`, `cluster`, `prefix`.

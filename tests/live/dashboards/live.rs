@@ -17,7 +17,7 @@ use sandbox::{
 use super::alerts::{Rule, curve, invent, recent};
 use super::paths::paths;
 
-/// How long the cluster works before its targets are requested: a few backfill cycles, and two
+/// Seconds that the cluster works before its targets are requested: a few backfill cycles, and two
 /// counts of jobs.
 const WORK: u32 = 32;
 
@@ -71,8 +71,7 @@ pub(crate) struct Worked {
     carbonapi: Option<Carbonapi>,
     _daemons: Vec<Process>,
     pub(crate) sandbox: Sandbox,
-    /// When the work began. "The last two minutes" lost `sdiag --reset` on a busy machine, where
-    /// all targets before it took longer than that.
+    /// Begin of the work.
     from: u64,
 }
 
@@ -158,12 +157,12 @@ impl Worked {
         (self.from, daemon::unix_seconds())
     }
 
-    /// What graphite-web returns for a target.
+    /// The series that graphite-web returns for a target.
     fn shown(&self, target: &str) -> Result<Vec<Rendered>> {
         self.web.render_between(target, self.span(), 1000)
     }
 
-    /// What each server returns for it.
+    /// The series that each server returns for a target.
     fn rendered(
         &self,
         target: &str,

@@ -27,7 +27,7 @@ fn shown_now() -> Vec<(Dashboard, Panel)> {
     panels.filter(|(_, panel)| is_now(panel)).collect()
 }
 
-/// What a target shows: the last point of each series, as Grafana's `last` does it.
+/// The values that a target shows: the last point of each series, as Grafana's `last` does it.
 fn last(web: &GraphiteWeb, target: &str, variables: &Variables) -> Result<Vec<Option<f64>>> {
     let series = web.render(&replaced(target, variables)?, "-1h")?;
     Ok(series.iter().map(|one| one.points.last().and_then(|(_, value)| *value)).collect())

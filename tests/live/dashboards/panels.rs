@@ -28,7 +28,7 @@ const GOOD_DAY: [&str; 3] = [
     "overview, \"Nodes that are down, drained or do not respond\"",
 ];
 
-/// What is wrong with a panel as it was drawn.
+/// The mistakes in a panel as it was drawn.
 fn problems(drawn: &Drawn) -> Vec<String> {
     let mut wrong = Vec::new();
     if drawn.text.contains("failed:") {

@@ -35,7 +35,7 @@ const CHANGING: [(&str, &str); 6] = [
     // A difference between times is an age.
     ("timeFunction", "s"),
 ];
-/// What seconds are scaled with, and the unit that they get.
+/// The factors by which seconds are scaled, and the units that they get.
 const SCALES: [(&str, &str); 2] = [(", 0.000277777778)", "h"), (", 0.0166666667)", "min")];
 /// Functions whose result has the same unit as their input.
 const KEEPING: &str = "alias aliasByNode aliasSub consolidateBy diffSeries exclude group \

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 pub(crate) struct Block {
     /// `README.md:12`, for messages.
     pub(crate) place: String,
-    /// What follows the first fence; empty if nothing does.
+    /// The word behind the first fence; empty if there is none.
     pub(crate) language: String,
     pub(crate) text: String,
 }

@@ -1,4 +1,4 @@
-//! What a user reads contains no phrases that a tired reader would have to read twice.
+//! Texts for users contain no phrases that a tired reader would have to read twice.
 
 use std::fs;
 

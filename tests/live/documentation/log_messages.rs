@@ -22,7 +22,7 @@ fn code(folder: &Path, text: &mut String) {
     }
 }
 
-/// Of each row the parts of its messages that do not vary.
+/// The parts of each row's messages that do not vary.
 fn listed(operations: &str) -> Vec<String> {
     let list = sections(operations)
         .into_iter()

@@ -1,4 +1,4 @@
-//! What CONTRIBUTING.md and docs/development name is there: files, and names of the code.
+//! Names in CONTRIBUTING.md and docs/development must exist: files, and names of the code.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -95,7 +95,7 @@ fn work_of_users(slurm: &Slurm) {
     ended(slurm, "Jobs completed", 9).unwrap();
 }
 
-/// What `stats --json` prints with these flags; also written to a recording.
+/// The reading that `stats --json` prints with these flags; also written to a recording.
 pub(crate) fn stats_reading(folder: &Folder, flags: &[&str]) -> Reading {
     let text = printed(folder, &[&["stats", "--json"], flags].concat()).unwrap();
     folder.write("recording", &text).unwrap();

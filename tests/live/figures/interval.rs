@@ -12,7 +12,7 @@ fn interval(leaf: &str) -> String {
     format!("cluster.slurm_sched_interval.gauge-{leaf}")
 }
 
-/// What each tick in whisper says of its interval is what the totals grew by.
+/// Compares each tick's interval in whisper with the growth of the totals.
 pub(crate) fn compare(sandbox: &Sandbox) {
     let series = |path: &str| sandbox.carbon.series(path).unwrap().points;
     for (leaf, total) in [("main_cycles", "main_total_cycles"), ("bf_cycles", "bf_total_cycles")] {

@@ -1,4 +1,4 @@
-//! What the collector costs slurmctld, by slurmctld's own count.
+//! The collector's cost for slurmctld, by slurmctld's own count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::{SOON, exact};
 
 const TICKS: u64 = 10;
 
-/// How often sdiag may miss a tick's second on a slow machine.
+/// Number of times that sdiag may miss a tick's second on a slow machine.
 const TRIES: u64 = 30;
 
 /// The collectors that use the statistics.
@@ -84,7 +84,7 @@ fn a_tick_is_one_rpc(sandbox: &Sandbox, enabled: &[&str]) {
     collector.stop().unwrap();
 }
 
-/// What slurmctld served between two runs, without slurmd's own RPCs, which come at any time.
+/// The RPCs that slurmctld served between two runs, without slurmd's own, which come at any time.
 fn grown(start: &Sdiag, end: &Sdiag) -> BTreeMap<String, u64> {
     let rows =
         end.by_type.iter().map(|row| (row.name.clone(), row.count - count(start, &row.name)));

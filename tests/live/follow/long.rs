@@ -42,12 +42,12 @@ type Spans = Vec<(f64, f64)>;
 struct Hosts {
     pair: Pair,
     daemons: [FollowingDaemon; 2],
-    /// When each slurmctld was active, and each daemon up.
+    /// The times in which each slurmctld was active, and each daemon up.
     active: [Spans; 2],
     up: [Spans; 2],
     /// Slurmctlds and daemons that will soon be active or up.
     awaited: [bool; 4],
-    /// How many lines of each log have been read.
+    /// Number of lines of each log that have been read.
     read: [usize; 4],
 }
 

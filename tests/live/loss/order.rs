@@ -13,7 +13,7 @@ use sandbox::{Folder, Imitation, daemon, free_port, unix_seconds, wait};
 /// In every tick.
 const TICKS: &str = "ticks_run";
 
-/// What it has accepted, and the newest timestamp, of each path.
+/// The timestamps that it has accepted of each path.
 type Series = Arc<Mutex<BTreeMap<String, BTreeSet<u64>>>>;
 
 /// Listens until it is dropped, with a thread for each connection. What was accepted outlives it.

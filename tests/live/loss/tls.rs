@@ -106,7 +106,7 @@ fn client(identity: &Identity) -> String {
     format!("cert_file = {:?}\nkey_file = {:?}\n", identity.certificate, identity.key)
 }
 
-/// What `check` says about a configuration with these keys at its top and these destinations.
+/// The output of `check` for a configuration with these keys at its top and these destinations.
 fn check(stage: &Stage, top: &str, destinations: &str, args: &[&str]) -> Result<String> {
     let text = format!("{top}[slurm]\nreader = \"/nowhere\"\n{destinations}");
     let file = stage.folder.write("check.toml", &text)?;

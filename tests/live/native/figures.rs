@@ -13,7 +13,8 @@ use super::{Reader, refusals, stats};
 use crate::SOON;
 use crate::figures::work;
 
-/// What each request changes: its own row, its user's, and when it was made.
+/// The type of our own requests, each of which changes its own row, its user's, and the moment in
+/// them.
 const OWN: u16 = 2035;
 
 #[test]

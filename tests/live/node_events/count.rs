@@ -10,8 +10,8 @@ use crate::cluster::value;
 /// From the mildest to the worst.
 const CLASSES: [&str; 4] = ["drained", "reboot", "fail", "down"];
 
-/// What a look and a round may be apart at the beginning and at the end of a phase: a round a
-/// second, which asks at its beginning, and may be left out once; seconds are whole.
+/// Seconds that a look and a round may be apart at the beginning and at the end of a phase: a round
+/// a second, which asks at its beginning, and may be left out once; seconds are whole.
 const SLACK: f64 = 2.0;
 
 pub(super) struct Look {
@@ -99,8 +99,8 @@ impl Shown {
 pub(super) struct Rounds(Vec<f64>);
 
 impl Rounds {
-    /// What the rounds before the SIGKILL had counted is lost, all but the first: that one was
-    /// stored at once.
+    /// The rounds whose counts survive the SIGKILL. Those of the rounds before it are lost, except
+    /// for the first: it was stored at once.
     pub(super) fn surviving_kill(timestamps: &[u64], killed: f64) -> Self {
         let all = timestamps.iter().map(|&at| at as f64).enumerate();
         Self(all.filter(|(index, at)| *index == 0 || *at > killed).map(|(_, at)| at).collect())
@@ -119,7 +119,7 @@ impl Rounds {
         (seen.iter().all(|seen| *seen), seen.contains(&true))
     }
 
-    /// How much of this time it saw.
+    /// Seconds of this time that it saw.
     fn seen(&self, from: f64, to: f64) -> f64 {
         let pairs = self.0.windows(2).enumerate().filter(|(before, _)| self.is_in_time(before + 1));
         pairs.map(|(_, pair)| (pair[1].min(to) - pair[0].max(from)).max(0.0)).sum()

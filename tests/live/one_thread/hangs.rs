@@ -17,7 +17,7 @@ use super::super::{SOON, side_by_side};
 use super::Rig;
 
 const SKIPPED: &str = "skipped: this kernel lets no ordinary user mount";
-/// What hangs while this file exists.
+/// A name service that hangs while this file exists.
 const NAMES: &str = "
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -116,7 +116,7 @@ impl Touching {
         Ok(())
     }
 
-    /// What it does when it is over.
+    /// Lets it recover, and returns what it has done.
     fn recovers(mut self) -> Result<String> {
         let skip = self.daemon.lines().len();
         self.daemon.signal(proc::Signal::HUP)?;

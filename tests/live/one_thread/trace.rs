@@ -26,7 +26,7 @@ const HARMLESS: &str = "
     read readv write writev recvfrom recvmsg sendto sendmsg socket bind connect accept4 shutdown
     setsockopt getsockopt getsockname getpeername";
 
-/// Why this call is harmful, if it is.
+/// The reason why this call is harmful, if it is.
 fn harm(call: &str) -> Option<&'static str> {
     let name = call.split('(').next().unwrap_or_default();
     // The kernel makes what is there when it is read.

@@ -198,7 +198,7 @@ fn nodes_partitions_licences_and_reservations_are_libslurms_and_of_jobs_only_the
     super::jobs::compare(&folder, &slurm, &rest);
 }
 
-/// What a reader returns about everything but the statistics.
+/// The replies of a reader to everything but the statistics.
 fn replies(mut reader: Reader) -> Vec<Reply> {
     let options =
         ReplyOptions { partitions: true, rows: true, marks: true, ..ReplyOptions::default() };

@@ -22,7 +22,7 @@ type Body = fn(&mut dyn Write) -> io::Result<()>;
 struct Hostile {
     name: &'static str,
     bodies: &'static [(&'static str, Body)],
-    /// What is refused; `None`: nothing.
+    /// The request that is refused; `None`: none is.
     refused: Option<&'static str>,
 }
 

@@ -13,7 +13,7 @@ use slurm_snapshot::{LIBRARIES, Release};
 
 use super::{DOWN, SOON, imitation, serve};
 
-/// How a connection is treated after its request was read.
+/// The treatment of a connection after its request was read.
 type Manner = fn(&mut TcpStream) -> std::io::Result<()>;
 
 fn head(stream: &mut TcpStream, length: usize, start: &str) -> std::io::Result<()> {

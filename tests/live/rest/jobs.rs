@@ -60,7 +60,7 @@ pub(super) fn compare(folder: &Folder, slurm: &Slurm, rest: &Slurmrestd) {
     daemon.stop().unwrap();
 }
 
-/// What a reader returns about jobs, or why it returns nothing.
+/// The reply of a reader about jobs, or why there is none.
 fn ask(mut reader: Reader, states_only: bool) -> Result<Jobs, String> {
     let request =
         Request::new(ReplyKind::Jobs, ReplyOptions { states_only, ..ReplyOptions::default() });

@@ -1,4 +1,4 @@
-//! What reservations set aside: licences while they last, and nodes until their end.
+//! Resources that reservations set aside: licences while they last, and nodes until their end.
 
 use std::time::Duration;
 

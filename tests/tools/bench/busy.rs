@@ -1,4 +1,4 @@
-//! What a reading costs while a neighbour keeps every core awake.
+//! The cost of a reading while a neighbour keeps every core awake.
 //!
 //! An idle core of a virtual machine is halted, and each wake-up from that is charged to somebody:
 //! most of all to programs that sleep often. With a neighbour at the lowest priority no core is

@@ -59,7 +59,7 @@ fn bench() -> Result<()> {
     Ok(())
 }
 
-/// What a reading costs each contender. Returns the targets that were missed.
+/// Measures the cost of a reading for each contender. Returns the targets that were missed.
 fn tick(sandbox: &Sandbox) -> Result<Vec<String>> {
     let script = sandbox.folder.write("fork.py", include_str!("fork.py"))?;
     let (folder, conf) = (&sandbox.folder, sandbox.slurm.conf());

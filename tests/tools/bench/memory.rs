@@ -1,5 +1,5 @@
-//! How 50,000 ticks change memory: a collector with a fast clock reads the real slurmctld, and a
-//! peer counts ticks.
+//! The growth of memory in 50,000 ticks: a collector with a fast clock reads the real slurmctld,
+//! and a peer counts ticks.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const RATE: u64 = 250;
 /// instead of 60.
 const FIRST: u64 = 20_000;
 const LAST: u64 = 50_000;
-/// How much more memory may be used at the last tick than at the first mark, in KiB.
+/// KiB of memory that may be used more at the last tick than at the first mark.
 const MOST_GROWTH: f64 = 256.0;
 
 /// Runs the fast collector. `SLURM_GRAPHITE_FAST_BIN` names one built with the feature

@@ -14,15 +14,15 @@ const CALLS_READINGS: u32 = 2;
 /// Seconds until the first readings have allocated their pages and buffers.
 pub(crate) const SETTLE: f64 = 2.0;
 
-/// What a turn cost a process and its child: CPU in µs, wake-ups and system calls a reading, and
-/// memory in KiB.
+/// The cost of a turn for a process and its child: CPU in µs, wake-ups and system calls a reading,
+/// and memory in KiB.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) cpu: [f64; 2],
     pub(crate) kib: [f64; 2],
-    /// How often their threads have slept and were woken.
+    /// Number of times that their threads have slept and were woken, a reading.
     pub(crate) wakes: [f64; 2],
-    /// Of both.
+    /// System calls of both, a reading.
     pub(crate) calls: f64,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn ratio((costs, part): (&Costs, Part), (floor, of_it): (&Costs, Part
     costs.median(|cost| part.sum(cost.cpu)) / floor.median(|cost| of_it.sum(cost.cpu))
 }
 
-/// What most are compared with.
+/// The contender that most are compared with.
 pub(crate) const C_LOOP: &str = "the C loop";
 
 /// A row for each of these contenders, compared with `floor`. What has no memory was not measured
@@ -85,7 +85,7 @@ pub(crate) fn table(
     std::iter::once(head).chain(rows.iter().map(row)).collect()
 }
 
-/// How often they sleep and are woken, and their system calls.
+/// Reports how often contenders sleep and are woken, and their system calls.
 pub(crate) fn wakes_and_calls<const N: usize>(contenders: [(&str, &Costs); N]) -> String {
     let of = contenders.map(|(name, costs)| {
         let wakes = costs.median(|cost| Part::Both.sum(cost.wakes));
@@ -168,8 +168,8 @@ pub(crate) fn start(
     Ok(collector)
 }
 
-/// What `process` and its child cost in [`READINGS`] seconds of one reading each, after `settle`
-/// seconds. Ends the process.
+/// The cost of `process` and its child in [`READINGS`] seconds of one reading each, after `settle`
+/// seconds.
 fn measure(folder: &Folder, mut process: Process, settle: f64) -> Result<Cost> {
     let pid = process.pid().context("a contender has ended")?;
     let child = proc::children(pid).first().copied();
@@ -196,8 +196,8 @@ fn measure(folder: &Folder, mut process: Process, settle: f64) -> Result<Cost> {
     Ok(cost)
 }
 
-/// How often its threads have given up the CPU by themselves so far: voluntary_ctxt_switches of
-/// proc(5).
+/// Number of times that its threads have given up the CPU by themselves so far:
+/// voluntary_ctxt_switches of proc(5).
 fn slept(pid: u32) -> Result<f64> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of = |status: String| {

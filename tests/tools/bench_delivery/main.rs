@@ -128,7 +128,7 @@ fn ready() -> Result<Vec<Vec<u8>>> {
     (0..TICKS).map(|number| Ok(frames(number)?.flat_map(|frame| frame.body).collect())).collect()
 }
 
-/// How long it takes to write the prepared frames to a file, with a sync for each tick.
+/// Ticks a second that are written to a file as prepared frames, with a sync for each tick.
 fn synced(folder: &Folder) -> Result<f64> {
     let (ticks, path) = (ready()?, folder.path().join("synced"));
     let mut file = fs::File::create(&path)?;
@@ -142,7 +142,7 @@ fn synced(folder: &Folder) -> Result<f64> {
     Ok(rate)
 }
 
-/// How long it takes to write the prepared frames and have them confirmed.
+/// Ticks a second that are written as prepared frames and confirmed.
 fn bare(address: &str) -> Result<f64> {
     let ticks = ready()?;
     let mut stream = TcpStream::connect(address)?;
@@ -155,7 +155,7 @@ fn bare(address: &str) -> Result<f64> {
     Ok(rate(start.elapsed()))
 }
 
-/// How long it takes from the first push until everything is confirmed.
+/// Ticks a second from the first push until everything is confirmed.
 async fn ours(address: &str, folder: Option<&Folder>) -> Result<f64> {
     let ticks: Vec<Batch> = (0..TICKS).map(tick).collect();
     let dir = folder.map(|folder| folder.path().join("delivery"));

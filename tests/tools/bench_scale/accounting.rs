@@ -82,7 +82,7 @@ fn request(since: i64, until: i64) -> Request {
     Request { since: Some(since), until: Some(until), ..request }
 }
 
-/// How many jobs the reader returns.
+/// Number of jobs that the reader returns.
 fn ask(reader: &mut Reader, since: i64, until: i64) -> Result<usize> {
     match reader.reading(&request(since, until))?.reply {
         Some(Reply::Finished(finished)) => Ok(finished.jobs.len()),
@@ -121,7 +121,7 @@ fn microseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// What a request costs, in µs, as the mean of some: CPU of slurmdbd, of MariaDB and of the reader,
+/// The cost of a request in µs, as the mean of some: CPU of slurmdbd, of MariaDB and of the reader,
 /// and the time until the answer.
 fn turn(
     accounting: &mut Accounting,

@@ -42,7 +42,7 @@ PartitionName=blocked Nodes=n1 MaxTime=INFINITE State=DOWN
     Ok(slurm)
 }
 
-/// What a program says that asks this cluster, and must succeed.
+/// The output of a program that asks this cluster, and must succeed.
 fn output(folder: &Folder, slurm: &Slurm, program: &Path, args: &[&str]) -> Result<String> {
     let mut command = sandbox::command(folder.path(), program);
     command.env("SLURM_CONF", slurm.conf());
@@ -86,7 +86,7 @@ pub(crate) fn forked(
 /// The message that asks for all jobs.
 pub(crate) const DUMP: &str = "REQUEST_JOB_INFO";
 
-/// How often slurmctld has got this message, from its own table.
+/// Number of times that slurmctld has got this message, from its own table.
 pub(crate) fn calls(slurm: &Slurm, message: &str) -> Result<f64> {
     let rows = slurm.sdiag()?.by_type;
     Ok(rows.iter().find(|row| row.name == message).map_or(0.0, |row| row.count as f64))

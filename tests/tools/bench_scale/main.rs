@@ -119,7 +119,7 @@ fn grid(folder: &Folder, slurm: &Slurm, nodes: u32, seconds: u32) -> Result<()> 
 struct Row {
     name: &'static str,
     cost: Cost,
-    /// How often slurmctld was asked for all jobs in each measurement.
+    /// Number of times that slurmctld was asked for all jobs in each measurement.
     dumps: f64,
 }
 

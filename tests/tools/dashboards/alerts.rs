@@ -25,27 +25,25 @@ pub(crate) struct Rule {
     pub(crate) severity: &'static str,
     /// The reason for this threshold, which becomes a comment in the file.
     reason: &'static str,
-    /// What is wrong, in a sentence with the value as `.Values.B`. There is no dollar sign, because
-    /// Grafana would take it for an environment variable.
+    /// The problem, in a sentence with the value as `.Values.B`.
     summary: &'static str,
-    /// What to do first.
+    /// Advice on what to do first.
     advice: &'static str,
     pub(crate) target: String,
-    /// How many seconds to look back. At any interval up to 5 minutes, this range must contain
-    /// points.
+    /// Seconds to look back. At any interval up to 5 minutes, this range must contain points.
     pub(crate) window: u32,
     pub(crate) reducer: &'static str,
     /// `gt` or `lt`, and the threshold.
     pub(crate) limit: (&'static str, f64),
-    /// How long the condition must last before the alert fires.
+    /// Time that the condition must last before the alert fires.
     lasts: &'static str,
     /// Dashboard and panel to look at.
     panel: (&'static str, &'static str),
-    /// What it means if Graphite does not answer, or returns no point.
+    /// The state of the rule if Graphite does not answer, or returns no point.
     nothing: &'static str,
 }
 
-/// What most rules have in common: if the newest value of the last ten minutes is above 0 for five
+/// The common part of most rules: if the newest value of the last ten minutes is above 0 for five
 /// minutes, this is a warning; without a value there is none.
 const STATE: Rule = Rule {
     name: "",
@@ -101,7 +99,8 @@ fn where_either(series: &str, either: &[&[(&str, f64)]]) -> String {
     )
 }
 
-/// How much counters grew in each interval. If a point is missing, the one before it is used.
+/// The growth of counters in each interval, in all series together. If a point is missing, the one
+/// before it is used.
 fn growth(counters: &str) -> String {
     format!("sumSeries(nonNegativeDerivative(keepLastValue({counters})))")
 }

@@ -18,7 +18,7 @@ pub(crate) fn dashboard() -> Dashboard {
     }
 }
 
-/// How much the counters of all hosts and destinations grew together, per interval.
+/// The growth of the counters of all hosts and destinations together, per interval.
 fn growth(path: &str) -> String {
     let each = panel::growth(&format!("$prefix.slurm_graphite.$host.{path}"));
     format!("consolidateBy(sumSeries({each}), 'sum')")
@@ -159,8 +159,7 @@ fn work() -> Row {
 /// The panel with everything that is 0 on a good day.
 pub(crate) const TROUBLE: &str = "What was not zero";
 
-/// What is 0 on a good day: what happened in an interval, and what is so now. The figures at the
-/// top say whether one of these is worth a look.
+/// Figures that are 0 on a good day: those that happened in an interval, and those that are so now.
 fn trouble() -> Row {
     let own = |path: &str| format!("$prefix.slurm_graphite.$host.{path}");
     let counted = [

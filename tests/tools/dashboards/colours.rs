@@ -50,8 +50,8 @@ pub(crate) const JOBS: [(&str, &str); 20] = [
     ("requeued", "super-light-purple"),
 ];
 
-/// Why jobs wait: for their turn and for nodes, because the user chose so, or because somebody must
-/// look. Any other reason is a limit.
+/// The reasons why jobs wait: for their turn and for nodes, because the user chose so, or because
+/// somebody must look.
 pub(crate) const REASONS: [(&str, &str); 12] = [
     ("Priority", "blue"),
     ("Resources", "blue"),

@@ -17,7 +17,7 @@ pub(crate) struct Row {
     collapsed: bool,
     /// Whether its panels have a point in each round of a survey, and not at every tick.
     is_survey: bool,
-    /// What its panels say if there is nothing to show.
+    /// The text of its panels if there is nothing to show.
     without_data: Option<(String, &'static str)>,
     panels: Vec<Panel>,
 }
@@ -220,7 +220,7 @@ fn prefix_variable() -> Value {
     })
 }
 
-/// What every dashboard marks: each point of such a series that is not 0 is an event.
+/// The events that every dashboard marks: each point of such a series that is not 0.
 fn annotations() -> Vec<Value> {
     let begins =
         |path: &str, words: &str| format!("alias(nonNegativeDerivative({path}), '{words}')");

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-/// What the variables are in the files.
+/// The values of the variables in the files.
 const VARIABLES: [(&str, &str); 5] =
     [("$prefix", "cluster"), ("$type", "*"), ("$user", "*"), ("$host", "*"), ("$most", "10")];
 
@@ -47,7 +47,7 @@ impl Graph {
         graph.targets.iter().all(|target| !target.contains('$')).then_some(graph)
     }
 
-    /// What /render takes, except for size and time.
+    /// The parameters of /render, except for size and time.
     fn parameters(&self) -> Value {
         let (axis, value) = if self.is_logarithmic { ("logBase", "10") } else { ("yMin", "0") };
         let area = if self.is_stacked { "stacked" } else { "none" };

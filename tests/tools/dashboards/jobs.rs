@@ -89,7 +89,7 @@ fn flow() -> Row {
     ])
 }
 
-/// How much a total since the first start grew per minute. A round that could not be read has no
+/// The growth of a total since the first start, per minute. A round that could not be read has no
 /// point; its jobs are in the next one.
 fn finished_per_minute(path: &str) -> String {
     let path = format!("$prefix.slurm_jobs_finished.{path}");

@@ -1,5 +1,4 @@
-//! What a closed row needs before it shows anything: the key that opens it, and what that costs
-//! slurmctld.
+//! The key that opens a closed row, without which it shows nothing, and its cost for slurmctld.
 
 use crate::grafana::Row;
 
@@ -8,7 +7,7 @@ use crate::grafana::Row;
 pub(crate) struct Need {
     /// The lines of slurm-graphite.toml.
     keys: &'static str,
-    /// What it costs, in a sentence or two.
+    /// The cost for slurmctld, in a sentence or two.
     cost: &'static str,
 }
 

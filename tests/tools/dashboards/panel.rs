@@ -17,11 +17,11 @@ pub(crate) use self::kinds::{alerts, bars, series, stat, table, text, timeline};
 /// a point.
 const ROUNDS_MS: u32 = 180_000;
 
-/// How many of its intervals old a single figure may be; after that the panel shows "no data".
+/// Number of its intervals that a single figure may be old; after that the panel shows "no data".
 const FRESH: u32 = 4;
 
-/// How far back a single figure looks: enough for its small curve, and for a survey that runs every
-/// few minutes.
+/// Time that a single figure looks back: enough for its small curve, and for a survey that runs
+/// every few minutes.
 const NOW: &str = "1h";
 
 /// The colour of a panel without one.
@@ -46,7 +46,7 @@ pub(crate) struct Panel {
     transformations: Vec<Value>,
     /// Whether only the newest value is shown, if it is fresh.
     is_now: bool,
-    /// What a curve shows of the points that it has no room for.
+    /// The function by which a curve merges the points that it has no room for.
     merged: Option<&'static str>,
 }
 
@@ -458,7 +458,7 @@ fn number(value: f64) -> Value {
     value.to_string().parse().unwrap_or_default()
 }
 
-/// How much each counter grew, per interval. Over a long time range Grafana asks for fewer points
+/// The growth of each counter, per interval. Over a long time range Grafana asks for fewer points
 /// than there are, and Graphite then has to add up those that it merges. If points are missing, the
 /// last one before them is used.
 pub(crate) fn growth(counters: &str) -> String {

@@ -9,7 +9,7 @@ use crate::alerts::Rule;
 use crate::panel::{Panel, timeline};
 use crate::runbook;
 
-/// Of a rule, and of slurmctld, whose row is always there.
+/// The states of a rule, and of slurmctld, whose row is always there.
 const STATES: [(u8, &str, &str); 5] = [
     (1, "warning", "yellow"),
     (2, "critical", "red"),

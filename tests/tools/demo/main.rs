@@ -26,14 +26,14 @@ const LONGEST: u64 = 2 * LENGTH;
 /// The second at which Carbon is killed, and the one at which it is started again.
 const KILLED: u64 = 10;
 const BACK: u64 = 14;
-/// How long the collector may take to notice that Carbon is back; it retries with growing pauses.
+/// Time that the collector may take to notice that Carbon is back; it retries with growing pauses.
 const NOTICED: Duration = Duration::from_secs(60);
 
 /// A tick's reading is complete within this time, so that a later sdiag shows what the collector
 /// saw.
 const AFTER_THE_TICK: Duration = Duration::from_millis(40);
 
-/// How long Carbon may take to write the last tick to its files.
+/// Time that Carbon may take to write the last tick to its files.
 const WRITTEN: Duration = Duration::from_secs(10);
 
 /// The part of a metric path before the leaf.
@@ -195,8 +195,8 @@ fn has_written(sandbox: &Sandbox, tick: u64) -> bool {
     paths.all(|(_, file)| Series::read(&file).is_ok_and(|series| series.at(tick).is_some()))
 }
 
-/// How many points were resent, by the collector's own figures in its last tick, once nothing is
-/// queued any more.
+/// Number of points that were resent, by the collector's own figures in its last tick, once nothing
+/// is queued any more.
 fn has_resent(sandbox: &Sandbox) -> Option<f64> {
     let paths = sandbox.carbon.paths();
     let last = |leaf: &str| {

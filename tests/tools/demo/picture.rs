@@ -10,7 +10,7 @@ use sandbox::{Folder, GraphiteWeb, command, find_program, output};
 const JOIN: &str = include_str!("picture.py");
 const PYTHON: &str = "/usr/bin/python3";
 const SIZE: (u64, u64) = (640, 300);
-/// What graphite-web's axis and margins take of the width.
+/// Pixels of the width that graphite-web's axis and margins need.
 const MARGIN: u64 = 60;
 
 /// A title, and the curves below it.
@@ -66,7 +66,7 @@ pub(crate) fn can_draw() -> bool {
     find_program("graphite-manage").is_ok()
 }
 
-/// What /render is asked for a panel.
+/// The query for a panel to /render.
 fn query(title: &str, curves: &[&str], (from, until): (u64, u64)) -> String {
     let (width, height) = SIZE;
     // A line across the panel for each second without a connection, as wide as a second is.

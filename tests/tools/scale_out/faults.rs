@@ -12,11 +12,11 @@ use tools::say;
 use super::feed::{Feed, POINTS};
 use super::stores::{Counts, Store, counts};
 
-/// How long after a tick has entered the queue its fault comes, while the relay is passing it on.
+/// Time from a tick's entry into the queue until its fault, while the relay is passing it on, ms.
 const DELAYS: [u64; 3] = [60, 150, 400];
-/// How long a store is down.
+/// Time that a store is down.
 const AWAY: Duration = Duration::from_secs(3);
-/// How long the stores need for a tick, generously.
+/// Time that the stores need for a tick, generously.
 const WRITTEN: Duration = Duration::from_secs(9);
 /// Stores that are idle and receive nothing for this long have everything they will ever have.
 const QUIET: Duration = Duration::from_secs(12);
@@ -74,7 +74,7 @@ impl Relaying {
         say(&format!("| counted as lost by the sender | {lost} |\n"))
     }
 
-    /// What two ticks cost when all series exist.
+    /// Measures the cost of two ticks when all series exist.
     fn steady(&mut self) -> Result<()> {
         let before = self.cpu();
         for _ in 0..2 {
@@ -109,9 +109,10 @@ impl Relaying {
         process.start()
     }
 
-    /// What is missing, and which program lost it. Store number N was down in tick N after `first`.
-    /// Points of earlier ticks were lost after the store had read them. Points of that tick were on
-    /// the way to the store, or already read. For later ticks the relay had a queue.
+    /// Says which points are missing, and which program lost them. Store number N was down in tick
+    /// N after `first`. Points of earlier ticks were lost after the store had read them. Points of
+    /// that tick were on the way to the store, or already read. For later ticks the relay had a
+    /// queue.
     fn row(&self, what: &str, counts: &Counts, first: usize) -> Result<()> {
         let (mut read_before, mut of_the_tick, mut later, mut all) = (0, 0, 0, Vec::new());
         for (number, tick) in self.feed.ticks.iter().enumerate() {

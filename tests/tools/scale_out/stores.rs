@@ -62,7 +62,7 @@ impl Store {
     }
 }
 
-/// What all of them have.
+/// The contents of all stores.
 pub(crate) fn counts(stores: &[Store]) -> Result<Counts> {
     let mut counts = Counts::default();
     for store in stores {

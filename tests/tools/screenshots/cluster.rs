@@ -12,7 +12,7 @@ pub(crate) const NODES: u32 = 320;
 pub(crate) const GPU_NODES: u32 = 20;
 pub(crate) const CPUS: u32 = 64;
 
-/// What goes wrong.
+/// An incident in the picture's cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Incident {
     /// A file system hangs, and the health check drains every node.
@@ -144,7 +144,7 @@ impl Cluster {
         self.tick += 1;
     }
 
-    /// How long the pending jobs have waited, in seconds, the shortest first.
+    /// Seconds that the pending jobs have waited, the shortest first.
     pub(crate) fn waits(&self) -> Vec<u32> {
         let mut waits: Vec<u32> =
             self.pending.iter().map(|job| (self.tick - job.submitted) * TICK).collect();

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use crate::cluster::{CPUS, Cluster, GPU_NODES, Incident, Job, NODES, TICK};
 
-/// What is always 0.
+/// The figures that are always 0.
 const ZEROS: [(&str, &str); 3] = [
     ("slurm_graphite.head1", "ticks_skipped ticks_late reader_restarts reload_refused"),
     ("slurm_graphite.head1.queue", "undurable window_short points_dropped_removed"),

@@ -25,7 +25,7 @@ use slurm_snapshot::{Answer, Reading, Release};
 
 use crate::cluster::{Cluster, Incident, TICK};
 
-/// What is drawn, and the heading at which each picture ends.
+/// The dashboards that are drawn, and the heading at which each picture ends.
 const PICTURES: [(&str, &str); 6] = [
     ("overview", "Nodes (collectors.nodes)"),
     ("scheduler", "slurmctld"),
@@ -48,7 +48,7 @@ const INCIDENTS: [(&str, Incident, i64); 6] = [
     ("carbon-still", Incident::CarbonStill, 420),
 ];
 
-/// How long slurmctld and Carbon are away, in seconds.
+/// Seconds that slurmctld and Carbon are away.
 const AWAY: i64 = 1500;
 
 /// Hours that have passed at 03:00, and seconds from then to the last tick.

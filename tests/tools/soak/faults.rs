@@ -98,7 +98,8 @@ fn carbon_frozen_and_killed(soak: &mut Soak) -> Result<()> {
     carbon_dies(soak, 2.0)
 }
 
-/// What the daemon saw when it ended does not prove that Carbon has stored anything.
+/// The daemon's last sight of Carbon does not prove that Carbon has stored anything: it is killed
+/// after the daemon was started again.
 fn carbon_killed_after_a_restart(soak: &mut Soak) -> Result<()> {
     soak.stage.tick()?;
     daemon_ends(soak)?;

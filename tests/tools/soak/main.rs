@@ -32,11 +32,11 @@ use self::ill::Ill;
 
 /// Set for the run inside the namespaces.
 const INSIDE: &str = "SOAK_INSIDE";
-/// How many faults there are between two checks of everything.
+/// Number of faults between two checks of everything.
 const CHECK_EVERY: usize = 25;
 /// The size of the queue's disk.
 const VOLUME_SIZE: &str = "64m";
-/// Of every destination's figures.
+/// The part of the paths of every destination's figures.
 const ALL: &str = ".carbon.";
 /// A destination that has sent something is not connected to for a minute.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -83,7 +83,7 @@ struct Soak {
     random: fastrand::Rng,
     /// Whether everything takes as long as it may.
     longest: bool,
-    /// How long the current fault lasts, in seconds, if it has a fixed length.
+    /// Seconds that the current fault lasts, if it has a fixed length.
     length: Option<f64>,
 }
 

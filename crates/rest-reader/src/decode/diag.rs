@@ -15,11 +15,11 @@ use super::item::Item;
 /// The last version in which `bf_table_size_mean` is a mean of table sizes.
 const LAST_TABLE_SIZE_MEAN: u32 = 38;
 
-/// How each member is read, and every member's name in the API.
+/// Generates how each member is read, and the list of the members' names in the API.
 macro_rules! members {
     ((|$item:ident, $statistics:ident, $means:ident| $($quotient:ident = $mean:ident)+)
         $($read:ident { $($member:ident $(= $api:ident)?)+ })+) => {
-        /// Of the object, and of its rows.
+        /// The names of the members of the object and of its rows.
         const MEMBERS: &[&str] = &[
             $($(members!(@$member $($api)?),)+)+ $(stringify!($quotient),)+
             "req_time", "req_time_start", "bf_active", "schedule_exit", "bf_exit", "type_id",
@@ -48,7 +48,7 @@ numbers_of_statistics! { members! (|item, statistics, means|
     bf_table_size_mean = bf_table_size
 ) }
 
-/// Why a scheduling cycle ended, in slurmctld's order.
+/// The reasons why a scheduling cycle ended, in slurmctld's order.
 const SCHEDULE_EXITS: &[&str] =
     words![end_job_queue default_queue_depth max_job_start licenses max_rpc_cnt max_sched_time];
 const BF_EXITS: &[&str] = words![

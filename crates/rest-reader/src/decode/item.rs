@@ -11,7 +11,7 @@ use slurm_snapshot::short_name;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<'a> {
     value: &'a Value,
-    /// How many bytes of names its list may still have.
+    /// Bytes of names for which its list still has room.
     room: &'a Cell<usize>,
 }
 

@@ -42,7 +42,7 @@ impl Payload for Jobs {
     }
 }
 
-/// How many jobs an id represents: 1 for `7`, `7+1`, `7_3` and `7_*`, 10 for `7_[1-10]`.
+/// Number of jobs that an id represents: 1 for `7`, `7+1`, `7_3` and `7_*`, 10 for `7_[1-10]`.
 fn array_tasks(id: &str) -> Option<u64> {
     match id.split_once("_[") {
         Some((_, expression)) => array::count_tasks(expression.strip_suffix(']')?.as_bytes()),

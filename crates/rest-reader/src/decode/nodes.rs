@@ -37,7 +37,7 @@ pub(crate) struct NodesAnswer {
     release: Release,
     options: ReplyOptions,
     pub(crate) nodes: slurm_snapshot::Nodes,
-    /// Of each partition only what its nodes add up to.
+    /// The sums of each partition's nodes, and nothing else of partitions.
     pub(crate) partitions: BTreeMap<String, Partition>,
 }
 
@@ -117,7 +117,7 @@ impl Payload for NodesAnswer {
     }
 }
 
-/// What is counted of a node.
+/// The figures of a node that are counted.
 fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, String> {
     let (Some(cpus), Some(alloc_cpus)) = (node.number("cpus")?, node.number("alloc_cpus")?) else {
         return Err(NO_CPUS.to_owned());

@@ -328,7 +328,7 @@ fn the_release_of_a_nodes_slurmd_has_two_names() {
     }
 }
 
-/// Of one that is counted here alone both are 0, which says nothing.
+/// A licence that is counted here alone has 0 for both, which means nothing.
 #[test]
 fn only_a_remote_licence_has_a_server_that_counts() {
     let answer = json!({"licenses": [

@@ -141,7 +141,7 @@ struct TresValues {
 }
 
 impl Default for TresValues {
-    /// Of a TRES that is not used.
+    /// The row of a TRES that is not used.
     fn default() -> Self {
         let of =
             TresUse { used: Some(0), used_secs: Some(0), run_secs: Some(0), ..TresUse::default() };

@@ -121,9 +121,9 @@ levels! {
 
 struct JobsCollector {
     options: ReplyOptions,
-    /// How many accounts have paths.
+    /// Number of accounts that have paths.
     accounts: usize,
-    /// Of the last round: the same reply again shows no new starts.
+    /// The `last_update` of the last round: the same reply again shows no new starts.
     last_update: Option<i64>,
 }
 

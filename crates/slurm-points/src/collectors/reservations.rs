@@ -66,7 +66,7 @@ impl ReservationsNow {
         })
     }
 
-    /// Of those whose number is known.
+    /// The sum over active reservations whose number is known.
     fn sum_of_active(&self, of: fn(&Reservation) -> Option<u32>) -> Option<u64> {
         let mut sum = KnownSum::default();
         sum.extend(self.active().map(|reservation| of(reservation).map(u64::from)));

@@ -70,7 +70,7 @@ const RPC_LEVELS: RpcLevels =
 
 struct RpcStats {
     interval: u32,
-    /// Of readings that had tables.
+    /// The history of readings that had tables.
     history: RpcHistory,
 }
 

@@ -14,7 +14,7 @@ use slurm_snapshot::{RpcType, RpcUser, add_members};
 pub struct Calls {
     /// µs. The first member, because rows are ranked by it.
     pub time: u64,
-    /// How many.
+    /// Number of RPCs.
     pub count: u64,
 }
 

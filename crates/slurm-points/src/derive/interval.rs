@@ -14,9 +14,9 @@ const WIDE_CYCLE_SUM: Release = Release::new(25, 11);
 pub struct Interval {
     /// Wall time, s; more than 0.
     pub seconds: f64,
-    /// Of the main scheduler.
+    /// The cycles of the main scheduler.
     pub main: Cycles,
-    /// Of backfill.
+    /// The cycles of backfill.
     pub bf: Cycles,
     /// Jobs that backfill tried to start, summed over its cycles.
     pub bf_depth_try: Option<u32>,
@@ -24,14 +24,14 @@ pub struct Interval {
     pub bf_queue_len: Option<u32>,
     /// Time slots of its cycles.
     pub bf_table_size: Option<u32>,
-    /// Of jobs.
+    /// The counts of jobs.
     pub jobs: JobCounts,
 }
 
 /// The cycles of one scheduler that ended in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cycles {
-    /// How many ended.
+    /// Number of cycles that ended.
     pub count: u32,
     /// Their time, µs; `None` if it cannot be right.
     pub(crate) time: Option<u64>,

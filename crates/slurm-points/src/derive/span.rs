@@ -15,7 +15,7 @@ const FARTHEST: f64 = 3.0;
 /// noise.
 const NEAREST: f64 = 0.25;
 
-/// How much faster than another a clock may run while it is adjusted, but not set.
+/// Share by which a clock may run faster than another while it is adjusted, but not set.
 const SLEW: f64 = 0.01;
 
 const DAY: i64 = 86_400;
@@ -28,7 +28,7 @@ pub(crate) struct Span {
     pub(crate) reset: Option<Reset>,
 }
 
-/// What makes slurmctld reset its counters.
+/// The events that make slurmctld reset its counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reset {
     /// Midnight UTC: the scheduler's counters, not those of RPCs.
@@ -73,7 +73,8 @@ pub fn unbroken<'a>(
     Some((before.statistics.as_ref()?, span.seconds))
 }
 
-/// Why the counters were reset between two readings, however far apart.
+/// The reason why the counters were reset between two readings, however far apart; `None` if they
+/// were not.
 pub(crate) fn reset(before: &Reading, now: &Reading) -> Option<Reset> {
     let (old, new) = statistics(before, now)?;
     began_anew(old, new)
@@ -110,7 +111,7 @@ fn agrees(
     seconds - elapsed(now) - slack < there + 1.0 && seconds + elapsed(before) + slack > there - 1.0
 }
 
-/// How long the RPC took, s.
+/// Time that the RPC took, s.
 fn elapsed(reading: &Reading) -> f64 {
     exact_f64(reading.elapsed) / 1e6
 }

@@ -11,7 +11,7 @@ use crate::levels::Names::{Closed, Configured, Invented, Used};
 
 const DAY: i64 = 86_400;
 
-/// How many names of each kind have paths.
+/// Number of names of each kind that have paths.
 const MOST: usize = 3;
 
 /// A number, and perhaps another one.
@@ -280,7 +280,7 @@ fn a_moment_in_the_future_does_not_keep_a_slot_for_years() {
     assert_eq!(accounts(&mut paths, 31 * DAY, 1, &[]), set([]));
 }
 
-/// What happens in a round.
+/// An event in a round.
 #[derive(Clone, Debug)]
 enum Event {
     /// These partitions, with these types, are in the reply.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use slurm_snapshot::{OutageClass, add_members, sum_of};
 
-/// What happened to all nodes, or to those of a partition.
+/// Counts of the events of all nodes, or of those of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct EventCounts {
@@ -19,7 +19,7 @@ pub(crate) struct EventCounts {
     pub(crate) classes: [ClassCounts; 4],
 }
 
-/// What happened in outages of one class.
+/// Counts of the outages of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ClassCounts {
@@ -29,7 +29,7 @@ pub(crate) struct ClassCounts {
     pub(crate) ended: u64,
     /// Those of them whose beginning and end are known.
     pub(crate) timed: u64,
-    /// How long those lasted together.
+    /// Time that those lasted together, s.
     pub(crate) seconds: u64,
     /// The longest of them; of a round only.
     #[serde(skip)]

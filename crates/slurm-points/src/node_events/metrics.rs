@@ -8,7 +8,7 @@ use crate::metric::MetricTotals;
 use crate::named_paths::Points;
 use crate::settings::MOST_NAMES;
 
-/// Of a round, and since the first start.
+/// The tables of a round, and of the totals since the first start.
 type Sums<T> = (Table<T>, MetricTotals<T>);
 
 /// The longest outage of a round, and the sums.

@@ -369,7 +369,7 @@ fn a_memory_that_cannot_be_read_is_none() {
     }
 }
 
-/// What a node does for a while, and what that is: `None` in service, or the class.
+/// A state in which a node can be for a while, and the class of the outage: `None` in service.
 const PHASES: [(u32, Option<usize>); 11] = [
     (IDLE, None),
     (ALLOCATED, None),
@@ -390,7 +390,7 @@ fn script() -> impl Strategy<Value = Vec<(usize, i64)>> {
         .prop_map(|phases| [&[(0, 30)], &phases[..], &[(0, 50)]].concat())
 }
 
-/// What the script says, to the second: begun; of each class reached, ended, seconds and
+/// Counts the outages of the script to the second: begun; of each class reached, ended, seconds and
 /// node-seconds.
 fn truth(script: &[(usize, i64)]) -> (u64, [(u64, u64, i64, i64); 4]) {
     let mut begun = 0;

@@ -19,7 +19,7 @@ use crate::collectors::TickOutcome;
 use crate::configured::Collectors;
 use crate::derive::Reset;
 
-/// What happens within one interval, and whether slurmctld is read at its end.
+/// The events of one interval, and whether slurmctld is read at its end.
 type Step = (Vec<ClusterEvent>, bool);
 
 fn work() -> impl Strategy<Value = ClusterEvent> {

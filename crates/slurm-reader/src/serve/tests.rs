@@ -19,7 +19,7 @@ struct Script {
     slurmdbd: bool,
     privileged: bool,
     requests_partitions: Vec<bool>,
-    /// How many lines of output there were at each request.
+    /// Number of lines of output at each request.
     lines_before_conf: Vec<usize>,
     output: Rc<RefCell<Vec<u8>>>,
     resets: u32,

@@ -10,7 +10,7 @@ use super::{
 /// Flags of a node that power saving turns off or on, or keeps off.
 const POWER: u32 = POWERED_DOWN | POWERING_UP | POWERING_DOWN | POWER_DOWN | POWER_UP;
 
-/// Why a node is out of service, from the mildest to the worst.
+/// The reasons why a node is out of service, from the mildest to the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum OutageClass {
     /// By decision: it is drained, and no job is left on it.
@@ -23,7 +23,7 @@ pub enum OutageClass {
     Down,
 }
 
-/// What a state says about a node's service.
+/// The meaning of a state for a node's service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// Jobs may run there, now or once it is powered up.
@@ -36,7 +36,7 @@ pub enum Service {
     Out(OutageClass),
 }
 
-/// What libslurm's number of a state says about the node's service.
+/// The meaning of libslurm's number of a state for the node's service.
 pub const fn service(state: u32) -> Service {
     let base = state & BASE;
     let has_jobs = is_working(base) || state & COMPLETING != 0;

@@ -14,7 +14,7 @@ pub(super) struct Slurmctld {
     pub(super) own: u16,
     pub(super) has_our_key: bool,
     pub(super) started: i64,
-    /// When it refused, which number, and how many lines that wrote into its log.
+    /// Its refusals: moment, number, and lines that were written into its log.
     pub(super) refused: Vec<(i64, u16, u32)>,
 }
 

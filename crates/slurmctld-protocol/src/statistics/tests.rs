@@ -61,7 +61,7 @@ fn value(name: &str, kind: &str) -> u64 {
     }
 }
 
-/// What of the RPC tables is there.
+/// The parts of the RPC tables that are there.
 #[derive(Clone, Copy)]
 struct Tables {
     types: usize,
@@ -168,7 +168,7 @@ fn rpc_tables(packed: &mut Packed, number: u16, tables: Tables) -> Value {
     })
 }
 
-/// What is not there is `None`, and a member of another name is refused.
+/// Statistics from JSON: an absent member is `None`, and one with another name is refused.
 fn of_json(expected: Value) -> Statistics {
     serde_json::from_value(expected).unwrap()
 }

@@ -17,7 +17,7 @@ mod figures;
 /// Places that may change so.
 const NO_ZEROES: [&str; 3] = ["/means", "/last_update", "/req_time_start"];
 
-/// How versions of the API write it.
+/// The forms in which versions of the API write an unknown number.
 fn unknown() -> [Value; 4] {
     [
         json!({"set": false, "infinite": false, "number": 0}),

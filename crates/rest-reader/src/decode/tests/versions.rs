@@ -1,6 +1,5 @@
-//! How the versions of the API differ in names and types, from Slurm's own sources: openapi/v0.0.N
-//! up to v0.0.38, data_parser/v0.0.N/parsers.c from v0.0.39 on. The answers are made here, in each
-//! version's shape.
+//! The differences between the versions of the API in names and types, from Slurm's own sources:
+//! openapi/v0.0.N up to v0.0.38, data_parser/v0.0.N/parsers.c from v0.0.39 on.
 
 use serde_json::{Value, json};
 use slurm_snapshot::{

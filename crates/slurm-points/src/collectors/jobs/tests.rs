@@ -127,7 +127,7 @@ fn of_cpus(shown: &str, base: &str, cpus: u64) -> JobStates {
     JobStates { shown: tallies(shown), unfinished: tallies(base) }
 }
 
-/// Such users had no CPUs, and never got paths.
+/// Users of such jobs had no CPUs, and never got paths.
 #[test]
 fn a_user_whose_jobs_squeue_shows_under_another_word_gets_paths() {
     for (shown, base) in

@@ -24,11 +24,11 @@ pub(super) enum ClusterEvent {
     SetBoth(i64),
 }
 
-/// What the schedulers do in a part of an interval.
+/// The work of the schedulers in a part of an interval.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     pub(super) cycles: u32,
-    /// Of the time.
+    /// Its share of the time.
     pub(super) share: f64,
     pub(super) depth: u32,
     /// Instead one cycle that began long before, at most so long, µs; 0 for none.
@@ -49,7 +49,7 @@ pub(super) struct Truth {
     pub(super) jobs: u64,
     /// RPCs by type, 300 µs each, since the tables were last emptied.
     pub(super) calls: BTreeMap<u16, u64>,
-    /// When the last reply came, s.
+    /// Moment of the last reply, s.
     pub(super) replied: f64,
     /// Since the last reading.
     pub(super) resets: Vec<Reset>,
@@ -75,7 +75,7 @@ pub(super) struct World {
     uptime: bool,
     /// s since the world began.
     time: f64,
-    /// When the last cycle ended.
+    /// End of the last cycle.
     idle_since: f64,
     reader_ahead: i64,
     slurmctld_ahead: i64,

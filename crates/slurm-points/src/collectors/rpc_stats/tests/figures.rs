@@ -130,7 +130,7 @@ fn no_two_types_of_a_release_share_a_name() {
     }
 }
 
-/// What happens to slurmctld in one tick.
+/// An event of slurmctld in one tick.
 #[derive(Clone, Debug)]
 enum TableEvent {
     Nothing,
