@@ -31,6 +31,8 @@ impl SenderTask {
     /// is due.
     pub(super) async fn run<C: Stream>(mut self) {
         while !self.drain.is_on || self.outbox.status().due() > 0 {
+            // First a connection. It may take `connect_timeout`, and fails while the name has no
+            // address or nobody listens. A drain that begins meanwhile starts the one last try.
             let opened = tokio::select! {
                 biased;
                 opened = C::open(&self.to, &self.reconnects.tried) => opened,
@@ -40,6 +42,9 @@ impl SenderTask {
                 }
             };
             self.idle_timer.next_connection(opened.is_ok(), Instant::now());
+            // With a connection, everything happens in `serve`. It returns only when the connection
+            // is lost, or when a drain has nothing left to do, which is the end of the task. After
+            // a loss all batches that are not done are due again.
             let mut is_closed_at_once = false;
             let error = match opened {
                 Ok(stream) => {
@@ -52,6 +57,7 @@ impl SenderTask {
                 }
                 Err(error) => error,
             };
+            // There is no connection now. `status` shows why. A drain does not try again.
             self.outbox.note_error(Some(&error));
             if self.drain.is_on {
                 let destination = &self.to.name;
@@ -60,6 +66,8 @@ impl SenderTask {
                     _ => warn!(%destination, %error, "it may not have read everything"),
                 };
             }
+            // Sleep before the next attempt: longer after each failure, and at least a minute if
+            // the peer was not Carbon. A drain wakes the task earlier.
             let least = if self.suspect { LEFT_ALONE } else { Duration::ZERO };
             let delay = self.reconnects.backoff.next_delay().max(least);
             self.say_not_connected(&error, is_closed_at_once, delay);
@@ -167,15 +175,21 @@ impl SenderTask {
         false
     }
 
-    /// Serves the connection until it is lost, or, when draining, until everything was read.
+    /// Serves the connection until it is lost, or, when draining, until everything was read. An
+    /// error is the loss.
     async fn serve<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
         loop {
+            // A peer that was not Carbon is believed again once a connection has lasted.
             if self.suspect && links.first_opened.elapsed() >= self.lasts_after() {
                 self.set_suspect(false);
             }
+            // Write what is due, as the ledger orders it and the throttle allows it: the newest tick
+            // first, then a part of the backlog. `pause` is the moment at which more may be written.
             // Never cancelled half-way, not even to drain: the stream would be out of step.
             let pause = self.write_due(links).await?;
             if self.drain.is_on {
+                // Everything was written and read: done. Otherwise open the next connection now, and
+                // half-close this one: only its answer shows that the peer has read everything.
                 if !links.renewal.is_asked() && self.outbox.status().unread == 0 {
                     return Ok(());
                 }
@@ -184,14 +198,21 @@ impl SenderTask {
             } else if links.have_lived() && !self.suspect {
                 self.end_outage();
             }
+            // About once a minute open the next connection; half-close the old one when that is up
+            // and a live tick comes; and see whether the path still works while something is not
+            // acknowledged. Each of these does nothing until it is due.
             let unacked = links.current.stream.unacked()?;
             self.outbox.update_status(|status| status.unacked = unacked);
             self.renew_if_due(links);
             self.switch_if_due(links)?;
             self.look_if_due(links, unacked > 0)?;
+            // Now sleep, until there is news in the queue, a moment from above has come, or a
+            // connection has changed.
             match self.wait(links, pause).await {
                 Woken::Look => {}
+                // The current connection has ended without being asked: a loss.
                 Woken::Ended(error) => return Err(error),
+                // The next connection is open, or the old one has answered its half-close.
                 woken @ (Woken::Opened(_) | Woken::OldEnded(_)) => {
                     self.note_renewal(links, woken)?;
                 }

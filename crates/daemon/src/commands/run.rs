@@ -52,8 +52,9 @@ pub(super) fn run(options: &Options) -> Result<()> {
 }
 
 async fn handle_events(config: Config, options: Options, logging: Logging) -> Result<()> {
+    // Listen for signals first: the start below may wait for a file system that hangs, and a
+    // SIGTERM must end the daemon also then. As after a kill, nothing is lost.
     let mut signals = Signals::new().context("listening for signals")?;
-    // It may wait for a file system that hangs. As after a kill, nothing is lost.
     let mut daemon = tokio::select! {
         daemon = Daemon::start(config) => daemon?,
         () = signals.stop() => {
@@ -61,18 +62,32 @@ async fn handle_events(config: Config, options: Options, logging: Logging) -> Re
             return Ok(());
         }
     };
+    // The queue is open, a task for each destination connects to its Carbon, and the readers'
+    // tasks wait for requests. Tell systemd that the daemon is ready.
     daemon.notify.insist("READY=1");
+    // From here on this loop sleeps until something happens, handles it at once, and sleeps again.
+    // Nothing that it calls waits, so it is back here before the next event.
     loop {
         match daemon.select(&mut signals).await {
+            // A moment of the grid has come, or the watchdog must be fed. At a tick the daemon
+            // gives up the tick before, if that has no answer yet, and requests the statistics.
             DaemonEvent::Alarm(rung) => {
                 rung.context("waiting for the next tick")?;
                 daemon.at_alarm();
             }
+            // A reader has answered, or failed. The collectors make points of the reading, and the
+            // queue takes them as a batch: the store writes it to disk, the senders send it. After
+            // the statistics of a tick the surveys that are due are requested.
             DaemonEvent::Cluster(event) => daemon.at_cluster(event)?,
+            // The disk has the counts of a round of finished jobs, so its batch may be sent.
             DaemonEvent::CountsOnDisk => daemon.publish_counts(),
+            // `slurm-graphite status` has connected to the socket.
             DaemonEvent::StatusAsked(asker) => asker.answer(&daemon.status()),
+            // SIGHUP: a thread reads the configuration, because its file system may hang. `Read`
+            // follows with the result, and the loop goes on with what has not changed.
             DaemonEvent::Reload => daemon.read_configuration(&options),
             DaemonEvent::Read(read) => daemon.apply_read(read, &options, &logging),
+            // SIGTERM or SIGINT: the last thing that this loop does.
             DaemonEvent::Stop => return daemon.stop(signals).await,
         }
     }
@@ -206,6 +221,8 @@ impl Daemon {
         })
     }
 
+    /// Waits for the next event, and only names it. All branches are safe to cancel: what lost the
+    /// race is there at the next call.
     async fn select(&mut self, signals: &mut Signals) -> DaemonEvent {
         let next = self.grid.next();
         let moment = self.notify.feed_at().map_or(next, |feed| next.min(feed));
@@ -232,6 +249,7 @@ impl Daemon {
         }
     }
 
+    /// Begins a tick: ends the slot of the one before, and requests the statistics for this one.
     fn begin_tick(&mut self, tick: Tick) {
         if tick.is_before_the_clock_was_set() {
             if !std::mem::replace(&mut self.is_clock_unset, true) {
@@ -254,8 +272,11 @@ impl Daemon {
             );
             add_to(&mut self.health.ticks_skipped, tick.skipped);
         }
+        // The tick before gets no more time: without an answer it is published as failed.
         let ended = self.cluster.end_slot();
         self.publish_ended_tick(ended);
+        // The request goes to the reader now, or, with `follow`, after a ping. A reader that does
+        // not take it ends this tick at once.
         let ended = self.cluster.ask_when_ready(tick.timestamp);
         self.publish_ended_tick(ended);
         self.tell_status();
@@ -297,12 +318,16 @@ impl Daemon {
         Ok(())
     }
 
-    /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second
-    /// signal.
+    /// Ends the daemon: no more readings; what is queued is sent within `drain_timeout`, or until a
+    /// second signal.
     async fn stop(mut self, mut signals: Signals) -> Result<()> {
         self.notify.insist("STOPPING=1");
+        // The queue's log gets what collectors must know again. Dropping the cluster ends its
+        // tasks and kills the readers, so no reading comes any more.
         self.remember(i64::MAX);
         drop((self.cluster, self.status_socket));
+        // The senders get also what the disk has not written yet. Then each of them sends what is
+        // due and waits until its Carbon has read it.
         self.queue.publish();
         let mut drains = JoinSet::new();
         for (to, sender) in self.senders {
@@ -328,6 +353,7 @@ impl Daemon {
         if is_cut_short {
             warn!("second signal: ending without waiting for unsent ticks");
         }
+        // What is left is written to disk. The next run sends it.
         let kept = self.queue.close().await;
         info!(ticks_kept_on_disk = kept, "slurm-graphite has ended");
         Ok(())
