@@ -20,10 +20,14 @@ pub(crate) fn runtime_folder() -> Option<PathBuf> {
 }
 
 /// The name of a user, or the number.
-#[expect(clippy::disallowed_methods, reason = "in a command, or in a thread")]
 pub(crate) fn user(uid: u32) -> String {
+    name(uid).unwrap_or_else(|| uid.to_string())
+}
+
+/// The name that /etc/passwd has.
+#[expect(clippy::disallowed_methods, reason = "in a command, or in a thread")]
+pub(crate) fn name(uid: u32) -> Option<String> {
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let is_theirs = |line: &&str| line.split(':').nth(2) == Some(uid.to_string().as_str());
-    let name = passwd.lines().find(is_theirs).and_then(|line| line.split(':').next());
-    name.map_or_else(|| uid.to_string(), str::to_owned)
+    passwd.lines().find(is_theirs).and_then(|line| line.split(':').next()).map(str::to_owned)
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use slurm_snapshot::{Failure, Reading, Release, Request, errno};
+use slurm_snapshot::{Failure, NO_REASON, Reading, Release, Request, errno};
 use slurmctld_protocol::NativeReader;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -132,8 +132,7 @@ fn refused(failure: &Failure, said: &LastLines) -> String {
     let Failure { call, errno, .. } = failure;
     match errno {
         _ if said.is_empty() => failure.to_string(),
-        // libslurm gave no reason but those lines.
-        0 => format!("{call} failed{said}"),
+        0 if failure.text == NO_REASON => format!("{call} failed{said}"),
         1..SLURMS_ERRNO => format!("{call} failed (errno {errno}){said}"),
         _ => format!("{failure}{said}"),
     }
@@ -256,5 +255,35 @@ impl Source {
 
     pub(crate) fn status(&self) -> ReaderStatus {
         *self.status.borrow()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::ReaderKind;
+
+    use super::*;
+
+    /// The warning that a token may be known to another user was left out beside libslurm's lines.
+    #[test]
+    fn a_reason_of_the_reader_is_said_beside_libslurms_lines_and_its_absence_is_not() {
+        let said = LastLines { kind: ReaderKind::Libslurm, lines: vec!["error: recv".to_owned()] };
+        let of = |errno, text: &str| {
+            let failure = Failure {
+                call: "CALL".to_owned(),
+                errno,
+                text: text.to_owned(),
+                ..Failure::default()
+            };
+            SourceError::Refused(failure, said.clone()).to_string()
+        };
+        let leak = "the token in SLURM_JWT may have been sent there: replace it";
+        assert_eq!(of(0, leak), format!("CALL: {leak}{said}"));
+        assert_eq!(of(0, NO_REASON), format!("CALL failed{said}"));
+        assert_eq!(
+            of(11, "Resource temporarily unavailable"),
+            format!("CALL failed (errno 11){said}")
+        );
+        assert_eq!(of(2008, "Access denied"), format!("CALL: Access denied (errno 2008){said}"));
     }
 }

@@ -46,16 +46,6 @@ pub(crate) enum Disbelief {
     Unseen(#[from] io::Error),
 }
 
-impl Disbelief {
-    /// The user who is not trusted.
-    pub(crate) const fn owner(&self) -> Option<u32> {
-        match self {
-            Self::Distrusted { why: Distrust::Owner(user), .. } => Some(*user),
-            _ => None,
-        }
-    }
-}
-
 impl Trusted {
     /// Root alone. The owner of `/` is root, also where root is only a namespace's.
     pub(crate) fn root() -> Self {

@@ -17,6 +17,15 @@ const DESTINATION: u16 = 1;
 /// The type of a route to this host, `RTN_LOCAL`.
 const LOCAL: u8 = 2;
 
+/// Says why nobody is trusted.
+#[must_use]
+pub fn unknown_route(address: IpAddr, error: &Error) -> String {
+    format!(
+        "the kernel does not say whether {address} is this host's ({error}; does the service allow \
+            AF_NETLINK?)"
+    )
+}
+
 /// Whether the other end of a connection from `near` is on this host. Most connections need no
 /// question.
 ///

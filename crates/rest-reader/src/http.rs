@@ -152,23 +152,25 @@ impl HttpClient {
         let RestArguments { endpoint, token_file: Some(_), rest_user, .. } = &self.settings else {
             return Ok(());
         };
-        let look = || -> io::Result<(u16, Option<u32>)> {
-            let (near, peer) = (stream.local_addr()?, stream.peer_addr()?);
-            let is_local = route::is_local(near.ip(), peer.ip())?;
-            let owner = if is_local { Kernel::load()?.owner(near, peer)? } else { None };
-            Ok((peer.port(), owner))
-        };
         let problem = |text| {
             let text = format!("{endpoint}: {text}, so the token is not sent");
             RestProblem::new(Stage::Listener, text)
         };
-        let (port, owner) = look().map_err(|error| problem(unknown_listener(&error)))?;
+        let ends = stream.local_addr().and_then(|near| Ok((near, stream.peer_addr()?)));
+        let (near, peer) = ends.map_err(|error| problem(error.to_string()))?;
+        if !route::is_local(near.ip(), peer.ip())
+            .map_err(|error| problem(route::unknown_route(peer.ip(), &error)))?
+        {
+            return Ok(());
+        }
+        let owner = Kernel::load().and_then(|mut kernel| kernel.owner(near, peer));
+        let owner = owner.map_err(|error| problem(unknown_listener(&error)))?;
         // This user has the token already. A name service is only asked about another.
         let mut users = vec![0, geteuid().as_raw()];
         if owner.is_some_and(|owner| !users.contains(&owner)) {
             users.extend(names::number(rest_user));
         }
-        check_user(port, owner, &users, &format!("root nor {rest_user}")).map_err(problem)
+        check_user(peer.port(), owner, &users, &format!("root nor {rest_user}")).map_err(problem)
     }
 
     fn request(&self, path: &str, headers: &HeaderMap) -> Result<Request<String>, RestProblem> {

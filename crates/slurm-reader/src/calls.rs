@@ -15,7 +15,7 @@ use std::ptr::{self, NonNull};
 
 use nix::errno::Errno;
 use nix::libc;
-use slurm_snapshot::errno;
+use slurm_snapshot::{NO_REASON, errno};
 use slurm_sys as c;
 #[cfg(slurm_ge_2605)]
 use slurm_sys::slurm_free_conf;
@@ -97,7 +97,7 @@ impl CallError {
     pub(crate) fn new(call: &'static str, errno: i32) -> Self {
         let text = match errno {
             // For example, a controller's name cannot be resolved: libslurm has printed why.
-            0 => "libslurm gave no reason".to_owned(),
+            0 => NO_REASON.to_owned(),
             _ => word!(c::slurm_strerror, errno).unwrap_or_default(),
         };
         Self { call, errno, text }

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::time::Instant;
 
 use reader_process::micros;
-use slurm_snapshot::{Controller, Reading, Release, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{Controller, Reading, Release, Reply, ReplyKind, ReplyOptions, Request, Role};
 use slurm_sys::slurm_conf_t;
 
 use crate::calls::{CallResult, Libslurm, give_memory_back};
@@ -39,8 +39,8 @@ pub struct Client {
 }
 
 impl Rpcs for Client {
-    fn check_listeners(&mut self) -> CallResult<()> {
-        listeners::check_listeners(&mut self.libslurm)
+    fn check_listeners(&mut self, role: Role) -> CallResult<()> {
+        listeners::check_listeners(&mut self.libslurm, role)
     }
 
     fn begin_own(&mut self) -> CallResult<()> {

@@ -1,13 +1,14 @@
 //! Who would get the token in SLURM_JWT, which libslurm sends by itself, in the clear, to the
-//! program that listens on slurmctld's port.
+//! programs that listen on the ports of slurmctld and slurmdbd.
 //!
-//! On this host, another user may have taken the port while slurmctld was down. The question before
-//! a call and after it is no proof, because the program may change in between.
+//! On this host, another user may have taken such a port while its program was down. The question
+//! before a call and after it is no proof, because the program may change in between.
 
-use std::net::ToSocketAddrs as _;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 
 use reader_process::listener::{Kernel, check_user, unknown_listener};
 use reader_process::route;
+use slurm_snapshot::Role;
 
 use crate::calls::{CallError, CallResult, Libslurm};
 use crate::values::lossy;
@@ -15,32 +16,51 @@ use crate::values::lossy;
 /// Where it is set, libslurm sends it instead of munge's credential.
 pub(crate) const TOKEN: &str = "SLURM_JWT";
 
-/// Checks who listens at each controller's addresses of this host, if a token is used.
+/// Checks who listens at those of these addresses that are this host's, if a token is used: each
+/// controller's, their virtual one, and for [`Role::Accounting`] slurmdbd's.
 ///
 /// # Errors
 /// A user other than root and SlurmUser.
-pub(crate) fn check_listeners(libslurm: &mut Libslurm) -> CallResult<()> {
+pub(crate) fn check_listeners(libslurm: &mut Libslurm, role: Role) -> CallResult<()> {
     if std::env::var_os(TOKEN).is_none() {
         return Ok(());
     }
     let conf = libslurm.own_conf(|conf| {
-        let hosts: Vec<String> = conf.control_addr().map(lossy).collect();
-        (hosts, conf.slurmctld_port, conf.slurmctld_port_count, conf.slurm_user_id)
+        let slurmctld = conf.control_addr().chain([conf.slurmctld_addr()]).map(lossy).collect();
+        let slurmdbd = [conf.accounting_storage_host(), conf.accounting_storage_backup_host()];
+        let slurmdbd = match role {
+            Role::Accounting => slurmdbd.into_iter().map(lossy).collect(),
+            Role::Statistics | Role::Surveys => vec![],
+        };
+        let slurmctld = (slurmctld, port(conf.slurmctld_port), conf.slurmctld_port_count);
+        let slurmdbd = (slurmdbd, conf.accounting_storage_port, 1);
+        ([slurmctld, slurmdbd], conf.slurm_user_id)
     });
-    let Some((hosts, port, count, slurm_user)) = conf else { return Ok(()) };
-    let failed = |text| CallError { call: TOKEN, errno: 0, text };
-    let port = u16::try_from(port).unwrap_or_default();
-    for port in port..=port.saturating_add(count.saturating_sub(1)) {
-        for address in
-            hosts.iter().flat_map(|host| (host.as_str(), port).to_socket_addrs()).flatten()
-        {
-            let owner = || match route::routes_to_itself(address.ip())? {
-                true => Kernel::load()?.listener(address),
-                false => Ok(None),
-            };
-            let owner = owner().map_err(|error| failed(unknown_listener(&error)))?;
-            check_user(port, owner, &[0, slurm_user], "root nor SlurmUser").map_err(failed)?;
+    let Some((programs, slurm_user)) = conf else { return Ok(()) };
+    for (hosts, port, count) in programs {
+        let ports = port..=port.saturating_add(count.saturating_sub(1));
+        let named = hosts.iter().filter(|host| !host.is_empty());
+        for (host, port) in named.flat_map(|host| ports.clone().map(move |port| (host, port))) {
+            for address in (host.as_str(), port).to_socket_addrs().into_iter().flatten() {
+                check(address, slurm_user)?;
+            }
         }
     }
     Ok(())
+}
+
+fn check(address: SocketAddr, slurm_user: u32) -> CallResult<()> {
+    let failed = |text| CallError { call: TOKEN, errno: 0, text };
+    let owner = match route::routes_to_itself(address.ip()) {
+        Ok(true) => Kernel::load().and_then(|mut kernel| kernel.listener(address)),
+        Ok(false) => return Ok(()),
+        Err(error) => return Err(failed(route::unknown_route(address.ip(), &error))),
+    };
+    let owner = owner.map_err(|error| failed(unknown_listener(&error)))?;
+    check_user(address.port(), owner, &[0, slurm_user], "root nor SlurmUser").map_err(failed)
+}
+
+/// 0 for what is no port.
+fn port(number: u32) -> u16 {
+    number.try_into().unwrap_or_default()
 }

@@ -1,17 +1,17 @@
 //! The calls that execute requests. Tests replace them.
 
-use slurm_snapshot::{Reading, Request};
+use slurm_snapshot::{Reading, Request, Role};
 
 use crate::calls::CallError;
 use crate::conf::Conf;
 
 /// The calls that execute requests.
 pub trait Rpcs {
-    /// Checks who would get a token that libslurm sends by itself.
+    /// Checks who would get a token that libslurm sends by itself with a request of this role.
     ///
     /// # Errors
     /// A user of this host other than root and SlurmUser.
-    fn check_listeners(&mut self) -> Result<(), CallError> {
+    fn check_listeners(&mut self, _role: Role) -> Result<(), CallError> {
         Ok(())
     }
     /// Until `end_own`, only this host's own slurmctld is asked.

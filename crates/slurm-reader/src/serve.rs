@@ -83,10 +83,11 @@ impl<R: Rpcs> ReaderServer<'_, R> {
             text: format!("{}, so the token in SLURM_JWT {what}", error.text),
             ..error
         };
-        self.rpcs.check_listeners().map_err(|error| guard(error, "is not sent"))?;
+        let role = request.reply.row().role;
+        self.rpcs.check_listeners(role).map_err(|error| guard(error, "is not sent"))?;
         let reading = self.reading(request);
         self.rpcs
-            .check_listeners()
+            .check_listeners(role)
             .map_err(|error| guard(error, "may have been sent there: replace it"))?;
         reading
     }

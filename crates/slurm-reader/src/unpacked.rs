@@ -137,7 +137,8 @@ followed! {
         array(bf_exit_cnt, slurm_snapshot::MOST_EXIT_REASONS) bf_exit: u32;
     }
     c::slurm_conf_t {
-        text() accounting_storage_type, cluster_name;
+        text() accounting_storage_backup_host, accounting_storage_host, accounting_storage_type,
+            cluster_name, slurmctld_addr;
         /// libslurm makes both lists of SlurmctldHost and counts them once. slurmctld packs both
         /// with this count. No release allows 64.
         texts(control_cnt, 64) control_addr, control_machine;

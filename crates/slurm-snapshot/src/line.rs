@@ -139,6 +139,9 @@ pub struct Token {
     pub writable: bool,
 }
 
+/// The text of a failure if libslurm has set no errno. The lines that it printed say more.
+pub const NO_REASON: &str = "libslurm gave no reason";
+
 /// A call of libslurm, or a request to slurmrestd, that failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{}", self.words())]
@@ -150,7 +153,7 @@ pub struct Failure {
     pub call: String,
     /// `errno` right after the call: Slurm's own errors are above 1000; 0 if there is none.
     pub errno: i32,
-    /// `slurm_strerror(errno)`, or another explanation.
+    /// `slurm_strerror(errno)`, [`NO_REASON`], or another explanation.
     pub text: String,
     /// Advice where an administrator should look first. The reader says it because it knows what
     /// its errors mean.

@@ -116,8 +116,10 @@ impl Cluster {
                         self.waiting.insert(controller.name.clone(), Instant::now());
                     }
                     problems.push((controller.name.clone(), problem));
-                    // No other controller can help.
-                    if matches!(cause, Cause::NoCredential | Cause::CredentialTimeout) {
+                    // No other controller can help; but a trial gives munge little time.
+                    if cause == Cause::NoCredential
+                        || cause == Cause::CredentialTimeout && !is_trial
+                    {
                         break;
                     }
                 }

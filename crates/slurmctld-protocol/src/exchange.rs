@@ -283,11 +283,7 @@ fn cut(count: usize, length: usize) -> NativeProblem {
 }
 
 fn of_route(address: IpAddr, error: &io::Error) -> NativeProblem {
-    let text = format!(
-        "the kernel does not say whether {address} is this host's: {error}. Does the service allow \
-            AF_NETLINK?"
-    );
-    NativeProblem::new(Cause::Unsupported, text)
+    NativeProblem::new(Cause::Unsupported, route::unknown_route(address, error))
 }
 
 fn of_transfer(error: &io::Error) -> NativeProblem {

@@ -41,14 +41,18 @@ fn a_token_in_slurm_jwt_is_not_sent_to_another_users_program_on_slurmctlds_port(
     let token = slurm.run("scontrol", &["token", "lifespan=3600"]).unwrap();
     let token = token.trim().trim_start_matches("SLURM_JWT=").to_owned();
     let conf = slurm.conf().display().to_string();
-    let config = format!("[slurm]\nconf = \"{conf}\"\nreader = \"libslurm\"\n");
-    let config = folder.write("jwt.toml", &config).unwrap();
-    let said = |command: &[&str]| {
+    let config = |conf: &str| {
+        let toml = format!("[slurm]\nconf = \"{conf}\"\nreader = \"libslurm\"\n");
+        folder.write("jwt.toml", &toml).unwrap()
+    };
+    let of_conf = |conf: &str, command: &[&str]| {
+        let config = config(conf);
         let args = [command, &["--config", &config]].concat();
         let found = Invocation::new(&folder, &args).unwrap().env("SLURM_JWT", &token).finish();
         let found = found.unwrap();
         format!("{}{}", found.stdout, found.stderr)
     };
+    let said = |command: &[&str]| of_conf(&conf, command);
     let checked = said(&["check", "--connect"]);
     assert!(checked.contains("– token: libslurm sends the one in SLURM_JWT"), "{checked}");
     assert!(said(&["stats", "--json"]).starts_with("{\"reading\""));
@@ -67,4 +71,26 @@ fn a_token_in_slurm_jwt_is_not_sent_to_another_users_program_on_slurmctlds_port(
     imposter.kill().unwrap();
     slurm.slurmctld.start().unwrap();
     assert!(said(&["stats", "--json"]).starts_with("{\"reading\""));
+
+    // libslurm connects to slurmdbd too, and to a virtual address in place of SlurmctldHost's.
+    let port = free_port().unwrap();
+    let (_imposter, heard) = self::imposter(&folder, port, behind.port);
+    let own = fs::read_to_string(slurm.conf()).unwrap();
+    let slurmdbd = format!(
+        "{own}\nAccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=localhost\n\
+         AccountingStoragePort={port}\n"
+    );
+    let elsewhere =
+        own.replace("SlurmctldHost=localhost(127.0.0.1)", "SlurmctldHost=far(192.0.2.1)");
+    assert_ne!(own, elsewhere);
+    let virtual_address = format!("{elsewhere}\nSlurmctldAddr=127.0.0.1\nSlurmctldPort={port}\n");
+    for (name, text, command) in [
+        ("accounting.conf", slurmdbd, &["stats", "--jobs", "--finished"][..]),
+        ("virtual.conf", virtual_address, &["stats"]),
+    ] {
+        let conf = folder.write(name, &text).unwrap();
+        let found = of_conf(&conf, command);
+        assert!(found.contains(&format!("port {port} of this host {refused}")), "{name}: {found}");
+        assert_eq!(fs::read(&heard).unwrap(), b"", "{name}");
+    }
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::{CheckLine, Report, title};
 use crate::config::Config;
-use crate::host::user;
+use crate::host::{name, user};
 use crate::trust::check_own_folder;
 
 /// The unit's StateDirectory, outside of which it may write nowhere.
@@ -238,7 +238,6 @@ fn try_or_look(dir: &Path) -> Result<String, Error> {
     match check_own_folder(dir) {
         Ok(()) => try_writing(dir).map(|()| format!("is writable by {}", me())),
         Err(distrust) => look(dir).map(|owner| {
-            let owner = distrust.owner().map_or(owner, user);
             format!(
                 "was only looked at by root, because {distrust}; `sudo -u '{owner}' slurm-graphite \
                     check --connect` tries it"
@@ -307,7 +306,8 @@ fn try_writing(dir: &Path) -> Result<(), Error> {
     files(dir).try_for_each(open)
 }
 
-/// The user to whom the folder belongs, after a look at what can be seen without writing.
+/// The user to whom the folder belongs, as sudo takes it, after a look at what can be seen without
+/// writing.
 fn look(dir: &Path) -> Result<String, Error> {
     let folder = dir.metadata()?;
     let owner = user(folder.uid());
@@ -324,7 +324,7 @@ fn look(dir: &Path) -> Result<String, Error> {
         is_queues(file) && file.symlink_metadata().is_ok_and(|file| file.uid() != folder.uid())
     };
     match files(dir).find(is_anothers) {
-        None => Ok(owner),
+        None => Ok(name(folder.uid()).unwrap_or_else(|| format!("#{}", folder.uid()))),
         Some(file) => {
             let why = format!("{} does not belong to its owner, {owner}", file.display());
             Err(Error::other(why))

@@ -81,9 +81,9 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
             let accepted = "slurmctld accepts this host's credentials";
             if kind == ReaderKind::Libslurm && std::env::var_os(TOKEN).is_some() {
                 report.add(CheckLine::unknown(
-                    "token: libslurm sends the one in SLURM_JWT in the clear to the program that \
-                        listens on slurmctld's port; on this host, that it was root's or \
-                        SlurmUser's before and after a request is no proof",
+                    "token: libslurm sends the one in SLURM_JWT in the clear to the programs that \
+                        listen on the ports of slurmctld and slurmdbd; on this host, that they \
+                        were root's or SlurmUser's before and after a request is no proof",
                 ));
             }
             report.add(match conf.munge {
