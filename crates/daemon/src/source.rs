@@ -10,6 +10,7 @@ pub(crate) mod conf;
 pub(crate) mod installed;
 #[expect(clippy::disallowed_methods, reason = "in a thread")]
 mod locate;
+mod output;
 mod process;
 #[expect(clippy::disallowed_methods, reason = "a command that ends, on its own thread")]
 pub(crate) mod recording;

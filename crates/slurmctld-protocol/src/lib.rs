@@ -26,6 +26,7 @@ mod slurm_conf;
 mod statistics;
 mod timed;
 
+pub use self::moment::{Moments, Step};
 pub use self::problem::INSTALL_LIBSLURM;
 pub use self::reader::NativeReader;
 pub use self::slurm_conf::{MUNGE_SOCKET, USUAL_CONFS, munge_socket};

@@ -1,8 +1,8 @@
 //! A wait of a moment for an answer from within this host, in poll(2) on the caller's thread.
 //!
-//! munged and slurmctld answer within a millisecond. To register a socket with the runtime and to
-//! come back through it costs more than that wait, so only what does not come at once is
-//! registered. Nothing else on this thread may wait so.
+//! munged, slurmctld and a reader process answer within a millisecond or two. To register a socket
+//! or pipe with the runtime and to come back through it costs more than that wait, so only what does
+//! not come at once is registered. Nothing else on this thread may wait so.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -19,32 +19,40 @@ const ALL: Duration = Duration::from_millis(6);
 
 /// The steps that are waited for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
+pub enum Step {
+    /// The credential of munged or sackd.
     Credential,
+    /// The reply of slurmctld.
     Reply,
+    /// The check of the credential in the reply.
     Check,
+    /// The line of a reader process.
+    Line,
 }
 
 /// Time that the waits of a request may still take, by step.
 #[derive(Debug, Default)]
-pub(crate) struct Moments {
+pub struct Moments {
     left: Duration,
     /// Whose last wait ran out in this request, and in the one before: such a step is not waited
     /// for here.
-    ran_out: [bool; 3],
-    is_skipped: [bool; 3],
+    ran_out: [bool; 4],
+    is_skipped: [bool; 4],
 }
 
 impl Moments {
     /// Begins a request.
-    pub(crate) fn begin_tick(&mut self) {
+    pub fn begin_tick(&mut self) {
         self.left = ALL;
         self.is_skipped = std::mem::take(&mut self.ran_out);
     }
 
     /// Whether the descriptor is ready within a moment. `false`, also after a signal: the runtime is
     /// to wait for it.
-    pub(crate) fn wait(
+    ///
+    /// # Errors
+    /// The kernel does not wait for this descriptor.
+    pub fn wait(
         &mut self,
         step: Step,
         descriptor: BorrowedFd<'_>,
@@ -108,6 +116,6 @@ mod tests {
         assert!(wait(&mut moments, Step::Check).0);
         moments.begin_tick();
         assert!(wait(&mut moments, Step::Reply).0);
-        assert_eq!(moments.ran_out, [false; 3]);
+        assert_eq!(moments.ran_out, [false; 4]);
     }
 }

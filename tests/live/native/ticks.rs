@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
-use sandbox::{Folder, Manner, Process, Sink, log, wait};
+use sandbox::{Folder, Manner, Process, Sink, log, proc, slurm_graphite, wait};
 
 use super::wires::{Harm, wire};
 use super::{controller, refusals, with_port};
@@ -118,10 +118,40 @@ impl Ticks<'_> {
         })
         .unwrap();
     }
+
+    /// Waits for so many more without an answer.
+    fn fail(&self, count: usize) {
+        let failed = || self.all().iter().filter(|(_, is_up)| !is_up).count();
+        let before = failed();
+        wait::until("ticks without an answer", SOON, || failed() >= before + count).unwrap();
+    }
+
+    /// More than so many came, none of them late, and none is missing.
+    #[expect(clippy::print_stdout, reason = "the figures, for --nocapture")]
+    fn are_on_time(&self, witness: &Witness, count: usize) {
+        // Each of daemon, strace and receiver may be as late as the witness.
+        let most = Duration::from_millis(50) + 3 * witness.latest();
+        let mut late = self.lateness();
+        assert!(late.len() > count, "{late:?}");
+        println!(
+            "the latest tick: {:?}, of which the machine: {:?}",
+            late.values().max(),
+            witness.latest()
+        );
+        late.retain(|_, late| *late > most);
+        assert!(late.is_empty(), "later than {most:?}: {late:?} {:#?}", self.daemon.lines());
+
+        let found: Vec<i64> = self.all().into_iter().map(|(at, _)| at).collect();
+        let holes: Vec<_> = found.windows(2).filter(|two| two[1] != two[0] + 1).collect();
+        assert!(holes.is_empty(), "{holes:?}: {:#?}", self.daemon.lines());
+        let missed = log::entries(self.daemon)
+            .into_iter()
+            .find(|entry| entry.message.contains("ticks were missed"));
+        assert!(missed.is_none(), "{missed:?}");
+    }
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "the figures, for --nocapture")]
 fn munged_slurmctld_and_names_stopped_at_each_step_make_no_tick_late_nor_does_a_reload_meanwhile() {
     let (folder, mut slurm) = controller();
     let sink = Sink::start(Manner::Record).unwrap();
@@ -194,27 +224,81 @@ fn munged_slurmctld_and_names_stopped_at_each_step_make_no_tick_late_nor_does_a_
     let signs = ["epoll_wait(", "CLONE_THREAD", "\"/proc/self/fd/", "EAGAIN", ", 88)"];
     is_harmless(&mut strace, &signs);
 
-    // Each of daemon, strace and receiver may be as late as the witness.
-    let most = Duration::from_millis(50) + 3 * witness.latest();
-    let mut late = ticks.lateness();
-    assert!(late.len() > 30, "{late:?}");
-    println!(
-        "the latest tick: {:?}, of which the machine: {:?}",
-        late.values().max(),
-        witness.latest()
-    );
-    late.retain(|_, late| *late > most);
-    assert!(late.is_empty(), "later than {most:?}: {late:?} {:#?}", ticks.daemon.lines());
-
-    let found: Vec<i64> = ticks.all().into_iter().map(|(at, _)| at).collect();
-    let holes: Vec<_> = found.windows(2).filter(|two| two[1] != two[0] + 1).collect();
-    assert!(holes.is_empty(), "{holes:?}: {:#?}", ticks.daemon.lines());
-    let missed = log::entries(ticks.daemon)
-        .into_iter()
-        .find(|entry| entry.message.contains("ticks were missed"));
-    assert!(missed.is_none(), "{missed:?}");
+    ticks.are_on_time(&witness, 30);
     assert!(refusals(&slurm.slurmctld) <= 3, "{:#?}", slurm.slurmctld.lines());
     assert!(ticks.daemon.stop().unwrap().status.success());
+}
+
+/// Answers that come after the moment for which the loop's thread waits, and signals meanwhile. With
+/// the native reader if there is no other, which is stopped too.
+fn answers_late(name: &str, reader: Option<&str>) {
+    let (folder, mut slurm) = controller();
+    let sink = Sink::start(Manner::Record).unwrap();
+    let (port, harms, lengths) = wire(Ipv4Addr::LOCALHOST.into(), slurm.slurmctld_port);
+    let conf = with_port(&slurm, "wire.conf", port);
+    let toml = format!(
+        "[slurm]\nconf = {conf:?}\ntimeout = \"20s\"\nreader = {:?}\n{}",
+        reader.unwrap_or("native"),
+        sink.destination("all")
+    );
+    // Until slurmctld counts, it refuses the first numbers of the protocol.
+    (0..10).for_each(|_| harms.send(Harm::None).unwrap());
+    let mut daemon = daemon_every("1s", &folder, &toml, &[]).unwrap();
+    lengths.iter().take(10).for_each(drop);
+    let ticks = Ticks { folder: &folder, sink: &sink, daemon: &mut daemon };
+    let (witness, pid) = (Witness::start(), ticks.daemon.pid().unwrap());
+    let mut strace = trace(&folder, pid).unwrap();
+
+    let first = ticks.all().last().unwrap().0;
+    (0..6).for_each(|_| harms.send(Harm::Late(Duration::from_millis(10))).unwrap());
+    for _ in 0..6 {
+        lengths.recv().unwrap();
+        // Around the wait at the next tick.
+        let now = since_epoch(SystemTime::now());
+        wait::pause(Duration::from_secs(now.as_secs() + 1) - now);
+        for _ in 0..30 {
+            ticks.daemon.signal(Signal::HUP).unwrap();
+            wait::pause(Duration::from_micros(300));
+        }
+    }
+    let is_late = |(at, is_up): &(i64, bool)| *at > first && !is_up;
+    let failed: Vec<_> = ticks.all().into_iter().filter(is_late).collect();
+    assert!(failed.is_empty(), "{name}: {failed:?}: {:#?}", ticks.daemon.lines());
+
+    harms.send(Harm::Late(Duration::from_secs(12))).unwrap();
+    (0..1000).for_each(|_| harms.send(Harm::None).unwrap());
+    ticks.fail(9);
+    ticks.are(true, "✓ slurmctld");
+
+    // Each is stopped for some ticks, and no reader is replaced.
+    let stopped = |stop: &mut dyn FnMut(Signal)| {
+        stop(Signal::STOP);
+        ticks.fail(3);
+        stop(Signal::CONT);
+        ticks.are(true, "✓ slurmctld");
+    };
+    stopped(&mut |signal| slurm.munged.signal(signal).unwrap());
+    stopped(&mut |signal| slurm.slurmctld.signal(signal).unwrap());
+    if reader.is_some() {
+        let child = proc::children(pid)[0];
+        stopped(&mut |signal| proc::signal(child, signal).unwrap());
+        assert_eq!(proc::children(pid), [child], "{:#?}", ticks.daemon.lines());
+    }
+
+    is_harmless(&mut strace, &["poll([{", "ERESTART"]);
+    ticks.are_on_time(&witness, 30);
+    assert!(ticks.daemon.stop().unwrap().status.success());
+}
+
+#[test]
+fn answers_that_come_late_and_signals_meanwhile_make_no_tick_late_with_the_native_reader() {
+    answers_late("native", None);
+}
+
+#[test]
+fn answers_that_come_late_and_signals_meanwhile_make_no_tick_late_with_libslurms_reader() {
+    let reader = slurm_graphite().unwrap().with_file_name("slurm-graphite-reader");
+    answers_late("libslurm", Some(&reader.display().to_string()));
 }
 
 /// Cuts replies to the daemon, in a debug build whose arithmetic is checked, after every `step`th

@@ -6,22 +6,20 @@
 
 use std::ffi::OsString;
 use std::io::{Error, ErrorKind};
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use slurm_snapshot::{Answer, PROTOCOL, Release, Reply, Request, WRONG_LIBRARY};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::{sleep, timeout};
 
 use super::child::{Pipes, ReaderChild};
 use super::locate::ReaderKind;
+use super::output::{LONGEST_LINE, ReaderOutput};
 use super::stderr::{LastLines, LoggedLines, Stderr};
 
-/// Far over the longest answer: 100,000 nodes, each by itself, in 500 bytes.
-const LONGEST_LINE: u64 = 64 << 20;
 /// Time that lines get which are in the pipe.
 const SETTLE: Duration = Duration::from_millis(20);
 /// Time to wait for the end of a pipe whose process has ended, or the other way round.
@@ -101,8 +99,7 @@ impl ProcessError {
 pub(crate) struct Process {
     pub(super) child: ReaderChild,
     stdin: Sender,
-    stdout: BufReader<Receiver>,
-    line: Vec<u8>,
+    stdout: ReaderOutput,
     /// The release of its libslurm, where it has one.
     pub(super) release: Option<Release>,
     stderr: Stderr,
@@ -153,14 +150,13 @@ impl Process {
         kind: ReaderKind,
         logged: &LoggedLines,
     ) -> Result<Self, Error> {
-        let receiver = |pipe: OwnedFd| Receiver::from_owned_fd(pipe);
+        let stderr = Receiver::from_owned_fd(stderr.into())?;
         Ok(Self {
             child,
             stdin: Sender::from_owned_fd(stdin.into())?,
-            stdout: BufReader::with_capacity(16 << 10, receiver(stdout.into())?),
-            line: Vec::new(),
+            stdout: ReaderOutput::new(stdout.into())?,
             release: None,
-            stderr: Stderr::follow(receiver(stderr.into())?, kind, logged.clone()),
+            stderr: Stderr::follow(stderr, kind, logged.clone()),
         })
     }
 
@@ -186,6 +182,9 @@ impl Process {
     ) -> Result<Answer, ProcessError> {
         // What was said before is not about this request.
         self.stderr.tail.forget();
+        if !self.stdout.begin_request() {
+            return Err(ProcessError::Nonsense("a line without a request".to_owned()));
+        }
         let line = request.line();
         let exchange = async {
             if self.stdin.write_all(line.as_bytes()).await.is_err() {
@@ -210,15 +209,9 @@ impl Process {
         }
     }
 
-    /// Waits until it has ended, or says something that nobody asked. Safe to cancel.
+    /// Waits until it has ended. Safe to cancel.
     pub(crate) async fn until_ended(&mut self) -> ProcessError {
-        let said_something = tokio::select! {
-            read = self.stdout.fill_buf() => read.is_ok_and(|bytes| !bytes.is_empty()),
-            _ = self.child.ended() => false,
-        };
-        if said_something {
-            return ProcessError::Nonsense("a line without a request".to_owned());
-        }
+        self.child.ended().await;
         self.ended().await
     }
 
@@ -230,22 +223,21 @@ impl Process {
     }
 
     async fn read_answer(&mut self) -> Result<Answer, ProcessError> {
-        self.line.clear();
-        let mut stdout = (&mut self.stdout).take(LONGEST_LINE);
         let read = tokio::select! {
-            read = stdout.read_until(b'\n', &mut self.line) => read,
+            biased;
+            read = self.stdout.next_line() => read,
             // Not the pipe's end alone: what libslurm forks while it fetches a configuration may
             // hold it open. An answer that is in the pipe counts, also when its end is known first.
             _ = self.child.ended() => {
-                let rest = stdout.read_until(b'\n', &mut self.line);
-                timeout(END_DEADLINE, rest).await.unwrap_or(Ok(0))
+                let rest = self.stdout.next_line();
+                timeout(END_DEADLINE, rest).await.unwrap_or(Ok(&[]))
             }
         };
         match read {
-            Ok(_) if self.line.last() == Some(&b'\n') => {
-                Answer::parse(&self.line).map_err(|error| ProcessError::Nonsense(error.to_string()))
+            Ok(line) if line.last() == Some(&b'\n') => {
+                Answer::parse(line).map_err(|error| ProcessError::Nonsense(error.to_string()))
             }
-            Ok(length) if u64::try_from(length).is_ok_and(|length| length >= LONGEST_LINE) => {
+            Ok(line) if line.len() >= LONGEST_LINE => {
                 Err(ProcessError::Nonsense("a line without end".to_owned()))
             }
             Ok(_) | Err(_) => Err(self.ended().await),
