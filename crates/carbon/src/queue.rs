@@ -31,6 +31,9 @@ use carbon_wire::{Frame, frames, points};
 
 /// Time that the senders wait for a commit.
 pub(crate) const COMMIT_PATIENCE: Duration = Duration::from_secs(1);
+/// Time by which a timer wakes later than the next batch is due, so that it is no nearer than that
+/// of the batch's commit.
+const IDLE: Duration = Duration::from_millis(500);
 /// Time to wait for the folder's lock: a little longer than the store's thread tries.
 const LOCK_PATIENCE: Duration = Duration::from_secs(6);
 /// Time that the disk may take for the last commit.
@@ -369,8 +372,11 @@ impl SharedQueue {
 
 /// Applies the events of the file's thread.
 async fn follow(shared: Arc<SharedQueue>, mut events: mpsc::UnboundedReceiver<Event>) {
+    let mut pushed = Instant::now();
+    let mut idle_until = None;
     loop {
         let patience = shared.state().unpublished.values().next().copied();
+        let timer = patience.or(idle_until);
         tokio::select! {
             // Without the file's thread the queue continues in memory.
             Some(event) = events.recv() => {
@@ -385,10 +391,18 @@ async fn follow(shared: Arc<SharedQueue>, mut events: mpsc::UnboundedReceiver<Ev
                     shared.opened.notify_waiters();
                 }
             }
-            () = sleep_until(patience.unwrap_or_else(Instant::now)), if patience.is_some() => {
+            () = sleep_until(timer.unwrap_or(pushed)), if timer.is_some() => {
+                idle_until = None;
                 shared.state().lose_patience(Instant::now());
             }
-            () = shared.appended.notified() => {}
+            () = shared.appended.notified() => {
+                // A timer that is nearer than all others has the runtime wake itself. So one that
+                // is never reached stays until the next batch, as long as they come regularly.
+                let now = Instant::now();
+                let gap = now.saturating_duration_since(pushed);
+                pushed = now;
+                idle_until = now.checked_add(gap.saturating_add(IDLE));
+            }
         }
     }
 }
