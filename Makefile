@@ -75,11 +75,11 @@ releases: ## every reader against its slurmctld: Debian's (20 minutes), and SLUR
 	@sh tests/packages.sh releases
 	@sh tests/releases/run.sh
 
-bench: packages ## CPU and memory of a reading next to a bare C loop and a forked sdiag (25 minutes)
+bench: packages ## CPU and memory of a reading next to a bare C loop and a forked sdiag (PYSLURM=DIR; 35 minutes)
 	cargo build --release --locked --workspace
 	cargo build --release --locked -p slurm-graphite --features fast-clock --target-dir $(TARGET)/fast
 	SLURM_GRAPHITE_FAST_BIN=$(abspath $(TARGET))/fast/release/slurm-graphite \
-		cargo run --quiet --release --locked -p tools --bin bench; tick=$$?; \
+		cargo run --quiet --release --locked -p tools --bin bench $(BENCH); tick=$$?; \
 		cargo run --quiet --release --locked -p tools --bin bench_delivery && exit $$tick
 
 # Not in a folder on a disk: slurmctld writes a file for each job.

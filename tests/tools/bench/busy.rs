@@ -10,7 +10,9 @@ use tools::contender::in_turn;
 use tools::{above, say};
 
 use crate::turns::Part::{Both, Child, Own};
-use crate::turns::{C_LOOP, floor, ours, ratio, table, wakes_and_calls};
+use crate::turns::{
+    C_LOOP, ctypes, floor, of_pyslurm, ours, pyslurm, ratio, table, wakes_and_calls,
+};
 
 /// The targets, compared with the C loop.
 const MOST_NATIVE: f64 = 1.2;
@@ -29,12 +31,14 @@ pub(crate) fn busy(sandbox: &Sandbox) -> Result<Vec<String>> {
         neighbour.spawn()?;
         neighbours.push(neighbour);
     }
-    let [floor, memory, durable, native, native_durable] = in_turn([
+    let [floor, memory, durable, native, native_durable, pyslurm, ctypes] = in_turn([
         floor(sandbox, "busy-floor")?,
         ours(sandbox, "busy-memory", "", false),
         ours(sandbox, "busy-durable", "", true),
         ours(sandbox, "busy-native", "native", false),
         ours(sandbox, "busy-native-durable", "native", true),
+        pyslurm(sandbox, "busy-pyslurm")?,
+        ctypes(sandbox, "busy-ctypes")?,
     ])?;
     let rows = [
         ("a bare C loop", &floor, Own),
@@ -43,6 +47,8 @@ pub(crate) fn busy(sandbox: &Sandbox) -> Result<Vec<String>> {
         ("both, with the queue on disk", &durable, Both),
         ("**the daemon with `reader = \"native\"`**", &native, Own),
         ("the same with the queue on disk", &native_durable, Own),
+        ("a loop in Python with PySlurm and pickle", &pyslurm, Own),
+        ("the same with ctypes, which copies less", &ctypes, Own),
     ];
     say("While a neighbour at the lowest priority keeps every core awake:\n\n")?;
     say(&table("a reading of", (C_LOOP, &floor, Own), &rows))?;
@@ -54,7 +60,7 @@ pub(crate) fn busy(sandbox: &Sandbox) -> Result<Vec<String>> {
         ("with the queue on disk", &native_durable),
     ]))?;
     let of_floor = |costs, part| ratio((costs, part), (&floor, Own));
-    Ok(above([
+    let missed = above([
         (
             "the daemon's CPU with the native reader, compared with the C loop",
             of_floor(&native, Own),
@@ -62,5 +68,6 @@ pub(crate) fn busy(sandbox: &Sandbox) -> Result<Vec<String>> {
         ),
         ("the same with the queue on disk", of_floor(&native_durable, Own), MOST_NATIVE_DURABLE),
         ("MB of memory with the native reader", Own.mb(&native), MOST_MEMORY),
-    ]))
+    ]);
+    Ok([missed, of_pyslurm(&memory, &pyslurm)].concat())
 }

@@ -20,12 +20,16 @@ const LAST: u64 = 50_000;
 /// KiB of memory that may be used more at the last tick than at the first mark.
 const MOST_GROWTH: f64 = 256.0;
 
-/// Runs the fast collector. `SLURM_GRAPHITE_FAST_BIN` names one built with the feature
-/// `fast-clock`. Returns the targets that were missed.
+/// A daemon built with the feature `fast-clock`.
+pub(crate) fn fast_program() -> Result<PathBuf> {
+    std::env::var_os("SLURM_GRAPHITE_FAST_BIN")
+        .map(PathBuf::from)
+        .context("SLURM_GRAPHITE_FAST_BIN is not set: use `make bench`")
+}
+
+/// Runs the fast collector. Returns the targets that were missed.
 pub(crate) fn growth(sandbox: &Sandbox) -> Result<Vec<String>> {
-    let program: PathBuf = std::env::var_os("SLURM_GRAPHITE_FAST_BIN")
-        .context("SLURM_GRAPHITE_FAST_BIN is not set: use `make bench`")?
-        .into();
+    let program = fast_program()?;
     let peer = Peer::start()?;
     let reader = sandbox::slurm_graphite()?.with_file_name("slurm-graphite-reader");
     let toml = format!(

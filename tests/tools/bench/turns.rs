@@ -1,10 +1,12 @@
 //! A turn of a contender: how it is started, what its readings cost, and how that is shown.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use sandbox::{Folder, Process, Sandbox, find_program, now, proc, slurm_graphite, wait};
+use tools::above;
 use tools::contender::{Contender, Turns, compile, cpu};
 
 /// Readings in a turn, one a second.
@@ -72,6 +74,9 @@ pub(crate) fn table(
     rows: &[(&str, &Costs, Part)],
 ) -> String {
     let row = |(name, costs, part): &(&str, &Costs, Part)| {
+        if is_missing(costs) {
+            return format!("| {name} | missing: set PYSLURM | - | - |\n");
+        }
         let ratio = ratio((costs, *part), (floor, of_it));
         let memory = Some(part.mb(costs)).filter(|mb| *mb > 0.0).map(|mb| format!("{mb:.1} MB"));
         let cpu = |cost: &Cost| part.sum(cost.cpu) / 1e3;
@@ -106,21 +111,51 @@ pub(crate) fn floor<'a>(sandbox: &'a Sandbox, name: &'a str) -> Result<Contender
     }))
 }
 
-/// A loop in Python around libslurm that sends a pickle once a second, as with PySlurm.
+/// The loop in Python that this daemon replaces, with PySlurm: by the Python of the virtual
+/// environment that `PYSLURM` names. Without one it has no figures.
 pub(crate) fn pyslurm<'a>(sandbox: &'a Sandbox, name: &'a str) -> Result<Contender<'a, Cost>> {
-    let library = compile(&sandbox.folder, "pyslurm.so", include_str!("pyslurm.c"))?;
-    let script = sandbox.folder.write("pyslurm.py", include_str!("pyslurm.py"))?;
+    match std::env::var_os("PYSLURM") {
+        Some(folder) => python(sandbox, name, PathBuf::from(folder).join("bin/python3"), &[]),
+        None => Ok(Box::new(|_| Ok(Cost::default()))),
+    }
+}
+
+/// The same loop with ctypes around libslurm, which copies less.
+pub(crate) fn ctypes<'a>(sandbox: &'a Sandbox, name: &'a str) -> Result<Contender<'a, Cost>> {
+    let library = compile(&sandbox.folder, "ctypes_loop.so", include_str!("ctypes_loop.c"))?;
+    python(sandbox, name, find_program("python3")?, &[library.display().to_string()])
+}
+
+fn python<'a>(
+    sandbox: &'a Sandbox,
+    name: &'a str,
+    program: PathBuf,
+    library: &[String],
+) -> Result<Contender<'a, Cost>> {
+    let script = sandbox.folder.write("loop.py", include_str!("loop.py"))?;
+    let port = sandbox.carbon.pickle_port.to_string();
+    let arguments = [&[script, port], library].concat();
     Ok(Box::new(move |turn| {
-        let (library, port) =
-            (library.display().to_string(), sandbox.carbon.pickle_port.to_string());
-        let mut python =
-            Process::new(&sandbox.folder, &format!("{name}{turn}"), find_program("python3")?)
-                .args([script.clone(), library, port])
-                .env("SLURM_CONF", sandbox.slurm.conf());
+        let mut python = Process::new(&sandbox.folder, &format!("{name}{turn}"), program.clone())
+            .args(&arguments)
+            .env("SLURM_CONF", sandbox.slurm.conf());
         python.spawn()?;
         python.line("connected", wait::LIMIT)?;
         measure(&sandbox.folder, python, SETTLE)
     }))
+}
+
+/// The target of libslurm's way, if PySlurm was measured.
+pub(crate) fn of_pyslurm(memory: &Costs, pyslurm: &Costs) -> Vec<String> {
+    if is_missing(pyslurm) {
+        return Vec::new();
+    }
+    let ratio = ratio((memory, Part::Both), (pyslurm, Part::Own));
+    above([("CPU with libslurm's reader compared with PySlurm", ratio, 1.0)])
+}
+
+fn is_missing(costs: &Costs) -> bool {
+    costs.median(|cost| Part::Own.sum(cost.cpu)) == 0.0
 }
 
 /// The daemon with libslurm's reader, or the one with this name, which sends to carbon-cache.

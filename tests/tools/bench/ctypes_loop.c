@@ -1,4 +1,4 @@
-/* The compiled part of a loop with PySlurm: one slurm_get_statistics, copied out for Python with both RPC tables. */
+/* The compiled part of the ctypes loop: one slurm_get_statistics, copied out for Python with both RPC tables. */
 #include <slurm/slurm.h>
 
 void slurm_free_stats_response_msg(stats_info_response_msg_t *msg);
