@@ -247,8 +247,10 @@ impl Log {
         }
 
         if number == self.number {
-            // There is no segment without a record.
+            // There is no segment without a record. What was done may have left without one.
             self.newest = newest;
+            let synced = if self.is_removal_unsynced { self.sync_folder() } else { Ok(()) };
+            synced.map_err(|source| StoreError::Io { path: self.dir.clone(), source })?;
             return Ok(self.remove(&gone));
         }
         self.newest = Some(self.write(newest, (segment, before), &parts)?);
@@ -281,14 +283,13 @@ impl Log {
         let newest = newest.map_or_else(create, Ok).map_err(error)?;
         let written = disk::write(&newest.0, parts);
         let is_torn = written.is_err();
-        let synced = written.and_then(|()| disk::sync(&newest.0)).and_then(|()| match is_new {
-            true => disk::sync(&File::open(&self.dir)?),
+        // On a full disk batches may have left without a record.
+        let has_names = is_new || self.is_removal_unsynced;
+        let synced = written.and_then(|()| disk::sync(&newest.0)).and_then(|()| match has_names {
+            true => self.sync_folder(),
             false => Ok(()),
         });
-        let Err(source) = synced else {
-            self.is_removal_unsynced &= !is_new;
-            return Ok(newest);
-        };
+        let Err(source) = synced else { return Ok(newest) };
         let error = error(source);
         // Nothing in a new segment counts. A torn end is cut off; after a sync that failed nobody
         // knows what is there. A full disk may take more of it later; what else was refused, such
@@ -399,13 +400,19 @@ impl Log {
     /// bring one back whose batches are done by the records of a later one.
     fn remove_next(&mut self, segment: u64) -> io::Result<()> {
         if self.is_removal_unsynced {
-            disk::sync(&File::open(&self.dir)?)?;
+            self.sync_folder()?;
         }
         self.is_removal_unsynced = true;
         match disk::remove(&folder::segment(&self.dir, segment)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             removed => removed,
         }
+    }
+
+    fn sync_folder(&mut self) -> io::Result<()> {
+        disk::sync(&File::open(&self.dir)?)?;
+        self.is_removal_unsynced = false;
+        Ok(())
     }
 
     /// The frames of a batch that are undamaged.

@@ -108,6 +108,13 @@ const ALL: [Step; 22] = [
 const FEW: [Step; 5] =
     [Step::Two, Step::WithState, Step::Replace, Step::NothingGoesAnyMore, Step::Restart];
 
+/// What longer enumerations have found.
+const FOUND: [&[Step]; 3] = [
+    &[Step::One, Step::FullReplace, Step::Forget],
+    &[Step::NothingGoesAnyMore, Step::Large, Step::Full],
+    &[Step::One, Step::Written, Step::Connect],
+];
+
 /// Large batches have odd ids.
 fn frames(id: u64) -> Vec<Frame> {
     (0..if id % 2 == 1 { 20 } else { 2 }).map(|part| frame(id, part)).collect()
@@ -155,6 +162,7 @@ struct Found {
     due: BTreeMap<Pair, u64>,
     state: u64,
     evicted: BTreeSet<Pair>,
+    written: BTreeSet<Pair>,
     perhaps_written: BTreeSet<Pair>,
 }
 
@@ -195,9 +203,8 @@ impl Truth {
             self.perhaps_due.retain(is_there);
             self.perhaps_due.extend(found.due.keys().cloned());
             self.due.retain(is_there);
-            self.written.retain(|pair| {
-                found.perhaps_written.contains(pair) || !found.before.contains(pair)
-            });
+            self.written
+                .retain(|pair| found.written.contains(pair) || !found.before.contains(pair));
             self.state = found.state;
             self.newer.retain(|state| *state > found.state);
             self.committed.extend(found.due.keys().cloned());
@@ -342,7 +349,9 @@ impl Truth {
             .collect();
         let state = restored.states.get("state").map_or(0, |bytes| value(bytes));
         let before = self.perhaps_due.clone();
-        self.found = Some(Found { before, due: found, state, evicted, perhaps_written: told });
+        let written = restored.written.iter().cloned().collect();
+        self.found =
+            Some(Found { before, due: found, state, evicted, written, perhaps_written: told });
         self.is_writing = false;
         self.is_unsure = self.has_failed;
     }
@@ -617,10 +626,14 @@ impl Tried {
         let mut disk = Disk::default();
         calls.iter().for_each(|call| disk.call(call));
         let (files, (_, truth)) = (disk.files(), truths.last().unwrap());
-        for (nth, (name, bytes)) in files.iter().enumerate() {
-            let heads: Vec<usize> =
-                record::records(bytes).map(|record| record.unwrap().offset).collect();
-            let last = if nth + 1 == files.len() { heads.last().copied() } else { None };
+        let heads = |bytes: &[u8]| -> Vec<usize> {
+            record::records(bytes).map(|record| record.unwrap().offset).collect()
+        };
+        let mut logs: Vec<_> = files.iter().map(|(name, bytes)| (name, heads(bytes))).collect();
+        logs.retain(|(_, heads)| !heads.is_empty());
+        let newest = logs.last().map(|(name, _)| (*name).clone());
+        for (name, heads) in logs {
+            let last = heads.last().copied().filter(|_| Some(name) == newest.as_ref());
             for at in heads.into_iter().filter(|at| last.is_none_or(|last| *at < last)) {
                 let mut files = files.clone();
                 files.get_mut(name).unwrap()[at + 5] ^= 1;
@@ -736,6 +749,11 @@ fn enumerate(histories: &[Vec<Step>], crashes: usize) {
 #[test]
 fn each_crash_after_three_steps_leaves_what_losses_md_promises() {
     enumerate(&histories(3, &FEW), 1);
+}
+
+#[test]
+fn each_crash_after_what_was_found_leaves_what_losses_md_promises() {
+    enumerate(&FOUND.map(<[Step]>::to_vec), 1);
 }
 
 #[test]
