@@ -60,6 +60,22 @@ releases) tests="$tests debootstrap make liblua5.3-dev libmariadb-dev libmunge-d
     tests="$tests libhttp-parser-dev libjson-c-dev libjwt-dev" ;;
 esac
 
+# Also before anything is installed: cargo, and the demo's picture, would fail in the middle.
+target=${CARGO_TARGET_DIR:-target}
+for folder in "$target" "$target/debug" "$target/release"; do
+    while [ ! -e "$folder" ]; do
+        case $folder in
+        */*) folder=${folder%/*} && folder=${folder:-/} ;;
+        *) folder=. ;;
+        esac
+    done
+    [ -w "$folder" ] || {
+        echo "packages: $(id -un) cannot write to $folder: give it to that user," \
+            'or set CARGO_TARGET_DIR to another folder' >&2
+        exit 1
+    }
+done
+
 # Before anything is installed: cargo says it for each crate, and not what to do. Debian 12 and 13
 # keep a Rust new for their browsers, without clippy; it conflicts with rustc, cargo and rustup.
 rust=$(rustc --version 2>/dev/null) || rust=missing

@@ -6,7 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use sandbox::{Finished, Folder, Invocation, find_program, output, slurm_graphite};
+use sandbox::{
+    Finished, Folder, Invocation, NOBODY, as_user, find_program, is_root, output, slurm_graphite,
+};
 
 const PROGRAMS: [&str; 3] =
     ["slurm-graphite", "slurm-graphite-reader", "slurm-graphite-rest-reader"];
@@ -316,4 +318,26 @@ fn names(folder: &Path) -> Vec<String> {
         entries.map(|entry| entry.file_name().to_string_lossy().into()).collect();
     names.sort();
     names
+}
+
+/// Cargo failed after the packages had come, and the demo at its end with a traceback of Python.
+#[test]
+fn a_target_folder_that_cannot_be_written_is_said_before_anything_is_installed() {
+    let folder = Folder::new().unwrap();
+    let script = folder.write("packages.sh", include_str!("../packages.sh")).unwrap();
+    let closed = folder.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).unwrap();
+    let closed = closed.display().to_string();
+    let mut words = if is_root() { as_user(NOBODY).to_vec() } else { Vec::new() };
+    words.extend(["sh".to_owned(), script, "demo".to_owned()]);
+    let args: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
+    for target in [closed.clone(), format!("{closed}/a/b")] {
+        let program = find_program(&words[0]).unwrap();
+        let packages = Invocation::of_program(&folder, &program, &args).unwrap();
+        let said = packages.env("CARGO_TARGET_DIR", &target).finish().unwrap();
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(said.stderr.contains(&format!("cannot write to {closed}: ")), "{said:?}");
+        assert_eq!((said.stdout.as_str(), said.stderr.lines().count()), ("", 1), "{said:?}");
+    }
 }

@@ -93,7 +93,7 @@ pub use root::prefix;
 pub use route::{PathFault, Route};
 pub use sdiag::{RpcRow, Sdiag, section};
 pub use sink::{Manner, Sink};
-pub use slurm::{CPUS, NOBODY, Slurm, is_root};
+pub use slurm::{CPUS, NOBODY, Slurm, as_user, is_root};
 pub use slurmdbd::Slurmdbd;
 pub use slurmrestd::{Slurmrestd, Way};
 pub use space::Space;

@@ -334,7 +334,7 @@ pub fn is_root() -> bool {
 pub const NOBODY: u32 = 65534;
 
 /// The command line to put in front of a program that another user runs.
-pub(crate) fn as_user(user: u32) -> [String; 4] {
+pub fn as_user(user: u32) -> [String; 4] {
     let (user, group) = (format!("--reuid={user}"), format!("--regid={user}"));
     ["setpriv".to_owned(), user, group, "--clear-groups".to_owned()]
 }

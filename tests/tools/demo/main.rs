@@ -131,8 +131,10 @@ fn demo() -> Result<()> {
     if picture::can_draw() {
         let mut web = GraphiteWeb::spawn(&sandbox.folder, &sandbox.carbon)?;
         web.process.wait_ready()?;
-        let picture = picture::draw(&sandbox.folder, &web, (begin, end))?;
-        say(&format!("  As graphite-web draws it: {}\n", picture.display()))?;
+        match picture::draw(&sandbox.folder, &web, (begin, end)) {
+            Ok(picture) => say(&format!("  As graphite-web draws it: {}\n", picture.display()))?,
+            Err(error) => say(&format!("  No picture: {error:#}.\n"))?,
+        }
         if std::env::var_os("KEEP").is_some_and(|keep| !keep.is_empty()) {
             return stay(&sandbox, &web, collector);
         }

@@ -47,9 +47,8 @@ pub(crate) fn draw(
     (from, until): (u64, u64),
 ) -> Result<PathBuf> {
     let script = folder.write("picture/join.py", JOIN)?;
-    let program = std::env::current_exe()?;
-    let whole = program.ancestors().nth(2).context("no target folder")?.join("demo.png");
-    let mut words = vec![script, whole.display().to_string()];
+    let joined = folder.path().join("picture/demo.png");
+    let mut words = vec![script, joined.display().to_string()];
     for (number, (title, curves)) in PANELS.iter().enumerate() {
         let query = query(title, curves, (from, until));
         let picture = http::ask(web.port, "GET", &format!("/render?{query}"), "")?;
@@ -58,6 +57,10 @@ pub(crate) fn draw(
         words.push(file.display().to_string());
     }
     output(command(folder.path(), Path::new(PYTHON)), &words)?;
+    // The folder goes with the demo.
+    let program = std::env::current_exe()?;
+    let whole = program.ancestors().nth(2).context("no target folder")?.join("demo.png");
+    fs::copy(joined, &whole).with_context(|| format!("cannot write {}", whole.display()))?;
     Ok(whole)
 }
 
