@@ -10,6 +10,7 @@ mod carbon_conf;
 mod costs;
 mod delivery;
 mod ini;
+mod limits;
 mod neighbors;
 mod rest;
 mod rules;
@@ -74,6 +75,7 @@ fn without_connection(options: &Options, report: &mut Report) -> Result<()> {
     }));
     report.add_all(neighbors::lines(&config, false));
     report.add_all(absent_slurm_conf(&config));
+    report.add_all(limits::lines(&config));
     report.add_all(storage::long_queue(&config));
     report.add_all(rest::token_file(&config));
     #[cfg(feature = "tls")]
@@ -98,6 +100,7 @@ async fn everything(
     let config = load(options)?;
     start_quiet_log(options, &config);
     report.add_all(configuration(&config));
+    report.add_all(limits::lines(&config));
     report.add_all(neighbors::lines(&config, true));
     let reading = match &config.slurm.rest.endpoint {
         Some(endpoint) => rest::check(&config, endpoint, report).await,
