@@ -13,22 +13,34 @@ pub struct Address {
 
 /// A text that is not an [`Address`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not HOST:PORT, such as carbon.example.org:2004 or [::1]:2004")]
-pub struct AddressError(String);
+#[non_exhaustive]
+pub enum AddressError {
+    /// It has another form.
+    #[error("{0:?} is not HOST:PORT, such as carbon.example.org:2004 or [::1]:2004")]
+    Form(String),
+    /// Its port is a number, and none of TCP.
+    #[error("{0:?}: a port is a number from 1 to 65535; Carbon's are usually 2004 and 2003")]
+    Port(String),
+}
 
 impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let error = || AddressError(text.to_owned());
-        let (host, port) = text.rsplit_once(':').ok_or_else(error)?;
-        let port = port.parse().ok().filter(|&port| port != 0).ok_or_else(error)?;
+        let error = || AddressError::Form(text.to_owned());
+        let (host, digits) = text.rsplit_once(':').ok_or_else(error)?;
+        let port = digits.parse().ok().filter(|&port| port != 0);
         let is_odd = |c: char| c.is_whitespace() || c.is_control() || "/[]@:".contains(c);
         let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
             Some(host) if host.parse::<std::net::Ipv6Addr>().is_ok() => host,
             None if !host.is_empty() && !host.contains(is_odd) => host,
             _ => return Err(error()),
         };
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let port = port.ok_or_else(|| match is_number {
+            true => AddressError::Port(text.to_owned()),
+            false => error(),
+        })?;
         Ok(Self { host: host.to_owned(), port })
     }
 }
@@ -62,6 +74,11 @@ mod tests {
             "a b:1",
         ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+        // "is not HOST:PORT", although it is.
+        for (text, is_a_port) in [("carbon:70000", true), ("carbon:0", true), ("carbon:x", false)] {
+            let said = text.parse::<Address>().unwrap_err().to_string();
+            assert_eq!(said.contains("1 to 65535"), is_a_port, "{said}");
         }
     }
 }

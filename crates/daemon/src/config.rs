@@ -163,14 +163,19 @@ impl Config {
         let (table, errors) = toml::de::DeTable::parse_recoverable(&text);
         for error in errors {
             let line = error.span().map(|span| line_of(&text, span.start));
+            let there = error.span().and_then(|span| text.get(span)).unwrap_or_default();
             let text = match error.message() {
                 // A word without quotes: the parser does not know what it was meant to be.
                 message if message.starts_with("string values must be quoted") => {
                     "a text needs quotes (\"30s\"); a switch is true or false, without quotes"
+                        .to_owned()
                 }
-                message => message,
+                message if message.starts_with("duplicate key") => {
+                    format!("{there} is there a second time; remove one of the two")
+                }
+                message => message.to_owned(),
             };
-            problems.list.push(Problem { line, key: "not TOML".to_owned(), text: text.to_owned() });
+            problems.list.push(Problem { line, key: "not TOML".to_owned(), text });
         }
         // What follows a syntax error was read as something else: complaints about it would
         // mislead.

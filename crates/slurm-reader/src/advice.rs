@@ -17,7 +17,11 @@ pub(crate) fn advice(call: &str, errno: i32) -> Option<&'static str> {
         );
     }
     if call == ACCOUNTING_CONF {
-        return Some("Disable the collectors that read slurmdbd.");
+        return Some(
+            "Finished jobs and shares are in slurmdbd alone: slurm.conf's AccountingStorageType \
+                must be accounting_storage/slurmdbd. Where there is none, leave out `--finished`, \
+                and switch off [collectors.finished] and the others that read it.",
+        );
     }
     Some(match errno {
         1001 | slurm::CTLD_COMMUNICATIONS_CONNECTION_ERROR => {

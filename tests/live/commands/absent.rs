@@ -1,6 +1,9 @@
 //! Without slurm.conf, the controller or libslurm itself, commands end within 5 s with a helpful
 //! message.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
 use sandbox::{Finished, Folder, Invocation, free_port, printed, run};
 
 use super::{RECORDING, SOON};
@@ -52,6 +55,30 @@ fn a_slurm_conf_or_controller_that_is_missing_or_bad_is_said_within_five_seconds
         assert!(run.code == Some(1) && said.contains("libslurm said: ") && why, "{said}");
         assert!(!said.contains("temporarily unavailable"), "{said}");
     }
+}
+
+/// "libslurm needs /etc/slurm/slurm.conf, or the file that …", of a file that was there.
+#[test]
+fn a_slurm_conf_that_may_not_be_read_is_not_called_missing() {
+    let folder = Folder::new().unwrap();
+    let conf = folder.write("slurm.conf", "ClusterName=x\nSlurmctldHost=localhost\n").unwrap();
+    fs::set_permissions(&conf, Permissions::from_mode(0o000)).unwrap();
+    for command in LIVE {
+        let args = [command, &["--slurm-conf", &conf]].concat();
+        let run = Invocation::ordinary(&folder, &args).unwrap().finish().unwrap();
+        helpful(&run, &[&conf, "Permission denied", "every parent directory (x)"]);
+    }
+}
+
+/// "Disable the collectors that read slurmdbd", at a command that has none.
+#[test]
+fn finished_jobs_without_slurmdbd_are_said_with_the_key_of_slurm_conf() {
+    let folder = Folder::new().unwrap();
+    let conf = folder.write("slurm.conf", "ClusterName=x\nSlurmctldHost=localhost\n").unwrap();
+    let args = ["stats", "--jobs", "--finished", "--slurm-conf", &conf];
+    let words =
+        ["AccountingStorageType must be accounting_storage/slurmdbd", "leave out `--finished`"];
+    helpful(&run(&folder, &args).unwrap(), &words);
 }
 
 #[test]

@@ -233,7 +233,8 @@ fn what_is_refused_leaves_every_file_as_it_was() {
     let before = texts(&site);
     fs::set_permissions(&site, Permissions::from_mode(0o555)).unwrap();
     let args = ["carbon-rules", "--write", &site.display().to_string()];
-    refused(&Invocation::ordinary(&folder, &args).unwrap().finish().unwrap(), "Permission denied");
+    let ordinary = Invocation::ordinary(&folder, &args).unwrap().finish().unwrap();
+    refused(&ordinary, "Permission denied (os error 13). Run this command with sudo");
     fs::set_permissions(&site, Permissions::from_mode(0o755)).unwrap();
     assert_eq!(texts(&site), before);
 }

@@ -60,6 +60,24 @@ fn what_is_no_toml_is_said_with_its_line() {
         "{found:?}"
     );
     assert!(found.iter().any(|p| p.starts_with("line 3: not TOML: ")), "{found:?}");
+    // "duplicate key", and not which.
+    for (text, says) in [
+        (
+            "interval = \"30s\"\ninterval = \"10s\"\n",
+            "line 2: not TOML: interval is there a second",
+        ),
+        (
+            "[queue]\nmax_age = \"1h\"\n[slurm]\n[queue]\n",
+            "line 4: not TOML: queue is there a second",
+        ),
+        (
+            "[[carbon]]\naddress = \"a:1\"\naddress = \"a:2\"\n",
+            "line 3: not TOML: address is there",
+        ),
+    ] {
+        let found = problems(text);
+        assert!(found.iter().any(|p| p.starts_with(says)), "{found:?}");
+    }
 }
 
 #[test]

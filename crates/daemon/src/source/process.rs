@@ -57,6 +57,10 @@ pub(crate) enum ProcessError {
     Nonsense(String),
 }
 
+/// What to do about a slurm.conf that is there.
+const FORBIDDEN_CONF: &str = "This user may not read slurm.conf, although it is there: give it the \
+    right to read the file (`chmod o+r`, or its group), and to search every parent directory (x).";
+
 impl ProcessError {
     /// Advice where an administrator would look first.
     pub(crate) fn advice(&self) -> &'static str {
@@ -67,6 +71,7 @@ impl ProcessError {
                 "Create the user that SlurmUser in slurm.conf names on this host too, with the \
                     same number."
             }
+            Self::NotInitialized { said, .. } if said.is_of_forbidden_conf() => FORBIDDEN_CONF,
             Self::Start { .. } => {
                 "Does the program exist, may the daemon's user run it, and does its file system \
                     answer?"

@@ -43,6 +43,13 @@ impl LastLines {
         self.lines.iter().any(is_sign)
     }
 
+    /// Returns whether libslurm may not read slurm.conf, or a file that it includes.
+    pub(super) fn is_of_forbidden_conf(&self) -> bool {
+        let is_sign =
+            |line: &String| line.contains("s_p_parse_file") && line.contains("Permission denied");
+        self.lines.iter().any(is_sign)
+    }
+
     /// Names the programs that may hang if a reader does. Readers that are not libslurm's have
     /// deadlines of their own for each request.
     pub(super) const fn may_hang(&self) -> &'static str {

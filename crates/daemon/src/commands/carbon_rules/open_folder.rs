@@ -96,9 +96,17 @@ impl ConfLocation {
     }
 }
 
+/// The error with what to do about it.
 pub(super) fn explain(error: Error) -> anyhow::Error {
     match error.kind() {
         ErrorKind::NotFound => anyhow!("{error}. Is this the folder with Carbon's configuration?"),
+        // Both EACCES and EPERM.
+        ErrorKind::PermissionDenied if geteuid().is_root() => {
+            anyhow!("{error}. Is the file immutable (`lsattr`), or its file system closed to root?")
+        }
+        ErrorKind::PermissionDenied => {
+            anyhow!("{error}. Run this command with sudo, or as the user to whom the file belongs")
+        }
         _ => error.into(),
     }
 }

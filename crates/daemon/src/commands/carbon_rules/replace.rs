@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, fchown};
 use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 
-use super::open_folder::ConfLocation;
+use super::open_folder::{ConfLocation, explain};
 
 /// A new text that is on disk next to the file that it will replace. It is removed if it does not.
 pub(super) struct Staged<'a> {
@@ -31,13 +31,14 @@ impl<'a> Staged<'a> {
         let shown = || place.path.with_file_name(&temporary).display().to_string();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let mut file =
-            File::from(openat(&place.folder, &temporary, flags, mode).with_context(shown)?);
+        let file = openat(&place.folder, &temporary, flags, mode);
+        let mut file = File::from(file.map_err(|error| explain(error.into())).with_context(shown)?);
         let written = file
             .write_all(text)
             .and_then(|()| fchown(&file, Some(like.uid()), Some(like.gid())))
             .and_then(|()| file.set_permissions(like.permissions()))
             .and_then(|()| file.sync_all())
+            .map_err(explain)
             .with_context(shown);
         let staged = Self { place, temporary, target };
         written.map(|()| staged)
@@ -49,6 +50,7 @@ impl<'a> Staged<'a> {
         renameat(&place.folder, temporary, &place.folder, target)
             .map_err(Into::into)
             .and_then(|()| place.folder.sync_all())
+            .map_err(explain)
             .with_context(|| place.path.with_file_name(target).display().to_string())
     }
 }
