@@ -249,6 +249,37 @@ fn what_is_read_first_is_short() {
     }
 }
 
+/// The number of this constant in a source.
+fn constant(source: &str, name: &str) -> f64 {
+    let start = source.find(&format!("const {name}: ")).expect(name);
+    let (_, value) = source[start..].split_once(" = ").expect(name);
+    let value = value.split(';').next().expect(name).replace('_', "");
+    value.parse().unwrap_or_else(|error| panic!("{name}: {value:?}: {error}"))
+}
+
+/// README.md said 20,000 jobs and 13 MB, and its pictures 18,768 and 16.6.
+#[test]
+fn the_simulated_pictures_have_the_figures_of_the_text() {
+    let (cluster, figures) = (
+        include_str!("../tools/screenshots/cluster.rs"),
+        include_str!("../tools/screenshots/figures.rs"),
+    );
+    let text = |name: &str| fs::read_to_string(top().join(name)).unwrap();
+    let flood = constant(cluster, "FLOOD");
+    let jobs = format!("submits {},{:03} jobs", (flood / 1000.0).floor(), flood % 1000.0);
+    for name in ["README.md", "docs/incident.md"] {
+        assert!(text(name).contains(&jobs), "{name}: {jobs}");
+    }
+    let both = constant(figures, "DAEMON_MEMORY") + constant(figures, "READER_MEMORY");
+    let measured = format!(" | {:.1} MB |", both / 1e6);
+    let performance = text("docs/performance.md");
+    let row = performance.lines().find(|line| line.starts_with("| both, with the queue on disk |"));
+    assert!(row.expect("no such row").ends_with(&measured), "{row:?} has not{measured}");
+    let short = format!("processes take {:.0} MB", both / 1e6);
+    let readme = text("README.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(readme.contains(&short), "README.md: {short}");
+}
+
 #[test]
 fn every_name_of_ours_that_others_are_led_to_is_published() {
     let documents = blocks::documents().unwrap();

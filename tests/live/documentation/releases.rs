@@ -47,3 +47,18 @@ fn documents_that_name_the_oldest_and_the_newest_release_name_those_of_the_list(
     }
     assert!(found > 0);
 }
+
+/// "For any host", and on seven of eleven releases there was no reader.
+#[test]
+fn what_make_dist_has_without_other_headers_is_said_where_it_is_named() {
+    let of_debian: Vec<String> = listed()
+        .into_iter()
+        .filter_map(|(release, _, is_built)| (!is_built).then_some(release))
+        .collect();
+    let [first @ .., last] = &of_debian[..] else { panic!("{of_debian:?}") };
+    for (name, conjunction) in [("README.md", "or"), ("docs/install.md", "and")] {
+        let text = fs::read_to_string(top().join(name)).unwrap();
+        let named = format!("{} {conjunction} {last}", first.join(", "));
+        assert!(text.contains(&named), "{name}: {named}");
+    }
+}

@@ -12,12 +12,15 @@ pub(crate) const NODES: u32 = 320;
 pub(crate) const GPU_NODES: u32 = 20;
 pub(crate) const CPUS: u32 = 64;
 
+/// How many jobs the user submits: README.md and docs/incident.md say so.
+const FLOOD: u32 = 20_000;
+
 /// An incident in the picture's cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Incident {
     /// A file system hangs, and the health check drains every node.
     FileSystem,
-    /// A user submits 20,000 jobs.
+    /// A user submits [`FLOOD`] jobs.
     Flood,
     /// slurmdbd is away.
     Slurmdbd,
@@ -49,8 +52,12 @@ pub(crate) struct Cluster {
     pub(crate) running: Vec<Job>,
     /// Nodes that the health check has drained.
     pub(crate) drained: u32,
+    /// For how many seconds, all together.
+    pub(crate) drained_seconds: u32,
     pub(crate) statistics: Statistics,
     owed: f64,
+    /// Jobs of the flood that were submitted.
+    flooded: u32,
 }
 
 /// Message types: id, calls a minute, mean time in µs, and of how many of them root is the sender,
@@ -108,7 +115,7 @@ impl Cluster {
         });
         // Until jobs wait, and as many end as start.
         for _ in 0..600 {
-            cluster.flow(11.0, 1.0);
+            cluster.flow(11.0, 0, 1.0);
             cluster.tick += 1;
         }
         cluster
@@ -121,7 +128,8 @@ impl Cluster {
         if now % 86_400 == 0 {
             self.reset(now);
         }
-        let (mut submitted, mut alive) = (if now % 86_400 < 6 * 3600 { 9.0 } else { 9.5 }, 1.0);
+        let submitted = if now % 86_400 < 6 * 3600 { 9.0 } else { 9.5 };
+        let (mut burst, mut alive) = (0, 1.0);
         self.statistics.dbd_agent_queue_size = fastrand::u32(0..4);
         self.statistics.agent_queue_size = fastrand::u32(0..25);
         match (incident, since) {
@@ -131,13 +139,18 @@ impl Cluster {
                 alive = 0.04;
                 self.statistics.agent_queue_size += whole(since * 1.6);
             }
-            (Incident::Flood, Some(since)) if since < 250.0 => submitted = 4000.0,
+            (Incident::Flood, Some(_)) => {
+                let most = whole(1800.0 + 1600.0 * fastrand::f64());
+                burst = most.min(FLOOD - self.flooded);
+                self.flooded += burst;
+            }
             (Incident::Slurmdbd, Some(since)) => {
                 self.statistics.dbd_agent_queue_size += whole(since * 2.6)
             }
             _ => {}
         }
-        let moved = self.flow(submitted, alive);
+        self.drained_seconds += self.drained * TICK;
+        let moved = self.flow(submitted, burst, alive);
         self.count(moved);
         self.schedule(moved);
         self.rpcs(moved, since.is_some() && incident == Incident::FileSystem);
@@ -168,8 +181,8 @@ impl Cluster {
     }
 
     /// Jobs end, come and start: how many have been submitted, started, started out of turn,
-    /// completed.
-    fn flow(&mut self, submitted: f64, alive: f64) -> [u32; 4] {
+    /// completed. `submitted` is how many come a minute, `burst` how many of the flood come now.
+    fn flow(&mut self, submitted: f64, burst: u32, alive: f64) -> [u32; 4] {
         let before = self.running.len();
         let tick = self.tick;
         // Where the file system hangs, hardly any job ends.
@@ -178,7 +191,9 @@ impl Cluster {
         self.owed += submitted / 60.0 * f64::from(TICK) * (0.6 + 0.8 * fastrand::f64());
         let submitted = whole(self.owed);
         self.owed -= f64::from(submitted);
-        self.pending.extend((0..submitted).map(|_| job(tick, submitted > 100)));
+        self.pending.extend((0..submitted).map(|_| job(tick, false)));
+        self.pending.extend((0..burst).map(|_| job(tick, true)));
+        let submitted = submitted + burst;
         // Seven nodes are out for days, and there are always some gaps.
         let usable = NODES.saturating_sub(self.drained + 7) * CPUS * 96 / 100;
         let mut free = usable.saturating_sub(self.running.iter().map(|job| job.cpus).sum());

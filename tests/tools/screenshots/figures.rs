@@ -6,6 +6,16 @@ use std::fmt::Write;
 
 use crate::cluster::{CPUS, Cluster, GPU_NODES, Incident, Job, NODES, TICK};
 
+/// Resident memory, as measured in docs/performance.md with the queue on disk: README.md has its sum.
+const DAEMON_MEMORY: f64 = 7.4e6;
+const READER_MEMORY: f64 = 5.3e6;
+
+/// A node goes down every so many seconds, for so many, besides two that are down all the time.
+const DOWN_EVERY: i64 = 5400;
+const DOWN_FOR: i64 = 2400;
+/// The number of that node.
+const DOWN_NOW_AND_THEN: u32 = 77;
+
 /// The figures that are always 0.
 const ZEROS: [(&str, &str); 3] = [
     ("slurm_graphite.head1", "ticks_skipped ticks_late reader_restarts reload_refused"),
@@ -61,7 +71,8 @@ fn sum(jobs: &[Job], of: impl Fn(&Job) -> u32) -> f64 {
 /// The daemon's own. `unsent` is how many seconds Carbon has been away.
 fn own(lines: &mut Lines, total: u32, is_silent: bool, unsent: Option<i64>) {
     let (ticks, wave) = (f64::from(total), f64::from(total % 20));
-    let waits = unsent.unwrap_or(0) as f64;
+    let (is_connected, waits) = (unsent.is_none(), unsent.unwrap_or(0) as f64);
+    let unsent = (waits / f64::from(TICK)).floor();
     if is_silent {
         lines.all("slurm_health", &[("up", 0.0)]);
     }
@@ -71,22 +82,26 @@ fn own(lines: &mut Lines, total: u32, is_silent: bool, unsent: Option<i64>) {
             ("slurmctld_up", f64::from(!is_silent)),
             ("readings_failed", 0.0),
             ("reading_duration", 1800.0 + 900.0 * fastrand::f64()),
-            ("daemon_memory", 11.2e6),
-            ("reader_memory", 5.4e6),
+            ("daemon_memory", DAEMON_MEMORY),
+            ("reader_memory", READER_MEMORY),
         ],
     );
     lines.all(
         "slurm_graphite.head1.queue",
-        &[("durable", 1.0), ("file_bytes", 300e3 + wave * 11e3), ("memory_bytes", 220e3)],
+        &[
+            ("durable", 1.0),
+            ("file_bytes", 300e3 + wave * 11e3 + unsent * 18e3),
+            ("memory_bytes", 220e3 + unsent * 18e3),
+        ],
     );
     lines.all(
         "slurm_graphite.head1.carbon.carbon",
         &[
-            ("connected", f64::from(unsent.is_none())),
-            ("points_sent", ticks * 231.0),
+            ("connected", f64::from(is_connected)),
+            ("points_sent", (ticks - unsent) * 231.0),
             ("points_resent", 0.0),
             ("queue_age", waits),
-            ("queue_ticks", (waits / f64::from(TICK)).floor()),
+            ("queue_ticks", unsent),
         ],
     );
     for (level, leaves) in ZEROS {
@@ -108,7 +123,7 @@ fn nodes(lines: &mut Lines, cluster: &Cluster) {
     let nodes = f64::from(NODES);
     // Two nodes are down and five were drained days ago; a node with a job that is drained is
     // draining.
-    let (down, old) = (2.0, 5.0);
+    let (down, old) = (2.0 + f64::from(is_down_now(lines.at)), 5.0);
     let busy = (used / f64::from(CPUS)).min(nodes - down - old).floor();
     let drained = f64::from(cluster.drained).min(nodes - down - old);
     let draining = (drained * busy / (nodes - down - old)).floor();
@@ -124,7 +139,7 @@ fn nodes(lines: &mut Lines, cluster: &Cluster) {
     ] {
         lines.add(&format!("cluster.slurm_nodes.state.{state}.gauge-nodes"), count);
     }
-    events(lines, old);
+    events(lines, old, drained, f64::from(cluster.drained_seconds));
     each(lines, cluster.drained);
     let (reserved, upgraded) = (12.0, (nodes / 3.0).floor());
     lines.all(
@@ -189,8 +204,10 @@ fn nodes(lines: &mut Lines, cluster: &Cluster) {
 fn each(lines: &mut Lines, drained: u32) {
     let names = (0..NODES).map(|number| format!("n{number:03}"));
     for (number, name) in (0..NODES).zip(names) {
-        let (down, out) = ([41, 208].contains(&number), (100..105).contains(&number));
-        if down || out || number % 9 == 0 {
+        let for_a_while = number == DOWN_NOW_AND_THEN && is_down_now(lines.at);
+        let (down, out) =
+            ([41, 208].contains(&number) || for_a_while, (100..105).contains(&number));
+        if down || out || number % 9 == 0 || number == DOWN_NOW_AND_THEN {
             let drain = out || number % 9 == 0 && number * 10 / 9 < drained;
             let figures = [("down", down), ("drain", drain), ("not_responding", down)]
                 .map(|(leaf, is_so)| (leaf, f64::from(is_so)));
@@ -199,23 +216,33 @@ fn each(lines: &mut Lines, drained: u32) {
     }
 }
 
-/// One node after the other goes down for 40 minutes, every hour and a half.
-fn events(lines: &mut Lines, drained: f64) {
-    let all = (lines.at / 5400 % 1000) as f64;
-    for (class, repaired, out) in
-        [("down", all, 2.0), ("fail", 0.0, 0.0), ("reboot", 0.0, 0.0), ("drained", 0.0, drained)]
-    {
+fn is_down_now(at: i64) -> bool {
+    at % DOWN_EVERY < DOWN_FOR
+}
+
+/// `old` nodes were drained days ago, `drained` since, for `drained_seconds` together.
+fn events(lines: &mut Lines, old: f64, drained: f64, drained_seconds: f64) {
+    let (begun, phase) = (lines.at / DOWN_EVERY, lines.at % DOWN_EVERY);
+    let ended = begun - i64::from(phase < DOWN_FOR);
+    let out = begun * DOWN_FOR + phase.min(DOWN_FOR) + 2 * lines.at;
+    for (class, reached, ended, seconds) in [
+        ("down", begun as f64, ended as f64, out as f64),
+        ("fail", 0.0, 0.0, 0.0),
+        ("reboot", 0.0, 0.0, 0.0),
+        ("drained", drained, 0.0, lines.at as f64 * old + drained_seconds),
+    ] {
         lines.all(
             &format!("slurm_nodes.events.class.{class}"),
             &[
-                ("reached_total", repaired),
-                ("ended_timed_total", repaired),
-                ("outage_seconds_total", repaired * 2400.0),
-                ("node_seconds_total", (lines.at % 10_000_000) as f64 * out),
+                ("reached_total", reached),
+                ("ended_timed_total", ended),
+                ("outage_seconds_total", ended * DOWN_FOR as f64),
+                ("node_seconds_total", seconds),
             ],
         );
     }
-    let restarts = [("reboots_total", all), ("slurmd_restarts_total", all)];
+    // It is booted, and then back.
+    let restarts = ["reboots_total", "slurmd_restarts_total"].map(|leaf| (leaf, ended as f64));
     lines.all("slurm_nodes.events.total", &restarts);
 }
 

@@ -25,14 +25,20 @@ use slurm_snapshot::{Answer, Reading, Release};
 
 use crate::cluster::{Cluster, Incident, TICK};
 
-/// The dashboards that are drawn, and the heading at which each picture ends.
-const PICTURES: [(&str, &str); 6] = [
-    ("overview", "Nodes (collectors.nodes)"),
-    ("scheduler", "slurmctld"),
-    ("rpc", "Queued and pending RPCs (the queue: Slurm 24.05 and later, where enabled)"),
-    ("jobs", "When jobs will start (collectors.jobs)"),
-    ("cluster", "Reservations and upgrades (collectors.nodes)"),
-    ("collector", "Surveys (collectors that are off by default)"),
+/// The incidents of docs/images; in each the dashboards that are drawn, and the heading at which
+/// each picture ends.
+const PICTURES: [(Incident, &[(&str, &str)]); 3] = [
+    (
+        Incident::Flood,
+        &[
+            ("overview", "Nodes (collectors.nodes)"),
+            ("scheduler", "slurmctld"),
+            ("rpc", "Queued and pending RPCs (the queue: Slurm 24.05 and later, where enabled)"),
+            ("jobs", "When jobs will start (collectors.jobs)"),
+        ],
+    ),
+    (Incident::FileSystem, &[("cluster", "Reservations and upgrades (collectors.nodes)")]),
+    (Incident::Carbon, &[("collector", "Surveys (collectors that are off by default)")]),
 ];
 
 /// Rows whose collectors are off.
@@ -78,15 +84,17 @@ fn three() -> i64 {
 }
 
 fn documentation(panels: &Panels) -> Result<()> {
-    let night = Night::simulate("flood", Incident::Flood, 420)?;
     // The last label of an axis is cut at a quarter of an hour.
     let until = three() + 28 * 60;
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/images"));
-    for (name, end) in PICTURES {
-        let is_opened = |title: &str| {
-            !CLOSED.iter().any(|closed| title.contains(closed)) && title.contains("collectors.")
-        };
-        night.draw(panels, name, end, until, is_opened, &folder.join(format!("{name}.png")))?;
+    let is_opened = |title: &str| {
+        !CLOSED.iter().any(|closed| title.contains(closed)) && title.contains("collectors.")
+    };
+    for (incident, pictures) in PICTURES {
+        let night = Night::simulate(&format!("{incident:?}"), incident, 420)?;
+        for (name, end) in pictures {
+            night.draw(panels, name, end, until, is_opened, &folder.join(format!("{name}.png")))?;
+        }
     }
     Ok(())
 }

@@ -78,7 +78,7 @@ metrics! {
     METRICS: HealthValues =
         average(up, "0 or 1",
             "whether slurmctld answered at this tick; no point if a reload cut the reading short. \
-             Alert: 0 for 3 ticks"),
+             Alert: 0 for 3 minutes"),
         max(seconds_since_reading, "s",
             "time since the last tick with an answer of slurmctld; no point before the first \
              answer. Alert: above 300"),
