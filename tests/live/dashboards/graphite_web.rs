@@ -94,6 +94,8 @@ fn graphite_webs_own_dashboards_are_saved_and_drawn_with_data_and_without() {
 #[test]
 fn the_page_has_the_pictures_of_all_dashboards() {
     let page = fs::read_to_string(shipped().join("../graphite-web/slurm.html")).unwrap();
+    // They were next to the body, in black on black.
+    assert!(page.contains("<body>") && !page.contains("documentElement.append"));
     for (name, state) in states() {
         for (_, address) in pictures(&state) {
             let query = address.strip_prefix("/render?").unwrap();

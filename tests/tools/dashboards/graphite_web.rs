@@ -101,13 +101,13 @@ pub(crate) fn state(name: &str, dashboard: &Value) -> Option<Value> {
     })
 }
 
-/// The page, with the pictures of these dashboards.
+/// The page, with the pictures of these dashboards, each below its title.
 pub(crate) fn page<'d>(dashboards: impl IntoIterator<Item = (&'d str, &'d Value)>) -> String {
     let mut all = Vec::new();
-    for (name, dashboard) in dashboards {
+    for (title, dashboard) in dashboards {
         let queries: Vec<String> = graphs(dashboard).iter().map(Graph::query).collect();
         if !queries.is_empty() {
-            all.push(json!([name, queries]));
+            all.push(json!([title, queries]));
         }
     }
     PAGE.replace("DASHBOARDS", &format!("{:#}", Value::Array(all)))
@@ -118,7 +118,11 @@ const PAGE: &str = r#"<!doctype html>
      minute. Open it as slurm.html?graphite=http://graphite.example.org&prefix=cluster&from=-3hours -->
 <meta charset="utf-8">
 <title>Slurm</title>
-<style>body { background: #000; color: #ddd; font-family: sans-serif } img { margin: 2px }</style>
+<style>
+  body { background: #eee; color: #222; font-family: sans-serif }
+  img { margin: 2px; width: calc(50% - 8px); max-width: 700px }
+</style>
+<body>
 <script>
 const dashboards = DASHBOARDS;
 const asked = new URLSearchParams(location.search);
@@ -126,15 +130,15 @@ const graphite = (asked.get('graphite') ?? '').replace(/\/$/, '');
 const prefix = asked.get('prefix') ?? 'cluster';
 const from = asked.get('from') ?? '-3hours';
 const pictures = [];
-for (const [name, queries] of dashboards) {
+for (const [title, queries] of dashboards) {
   const heading = document.createElement('h2');
-  heading.textContent = name;
-  document.documentElement.append(heading);
+  heading.textContent = title;
+  document.body.append(heading);
   for (const query of queries) {
     const picture = document.createElement('img');
     const own = query.replaceAll('cluster.slurm_', encodeURIComponent(prefix) + '.slurm_');
     pictures.push([picture, `${graphite}/render?width=700&height=300&from=${from}&${own}`]);
-    document.documentElement.append(picture);
+    document.body.append(picture);
   }
 }
 const draw = () =>

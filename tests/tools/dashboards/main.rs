@@ -42,6 +42,7 @@ fn main() -> Result<()> {
         collector::dashboard(),
         runbook::dashboard(),
     ];
+    let order = all.each_ref().map(|dashboard| (dashboard.name, dashboard.title));
     let all: BTreeMap<&str, Value> =
         all.into_iter().map(|dashboard| (dashboard.name, dashboard.json())).collect();
     for (name, dashboard) in &all {
@@ -54,7 +55,8 @@ fn main() -> Result<()> {
             fs::write(web.join(format!("{name}.json")), format!("{state:#}\n"))?;
         }
     }
-    let page = graphite_web::page(all.iter().map(|(name, dashboard)| (*name, dashboard)));
+    let page =
+        graphite_web::page(order.iter().filter_map(|(name, title)| Some((*title, all.get(name)?))));
     fs::write(web.join("slurm.html"), page)?;
     let panel = |dashboard: &str, title: &str| {
         let panels = all.get(dashboard)?.get("panels")?.as_array()?;
