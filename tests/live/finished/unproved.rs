@@ -2,7 +2,8 @@
 //! never started, seen through a restart of slurmctld; a query that fails inside slurmdbd while it
 //! answers "no jobs"; and a long time without jobs.
 //!
-//! What is expected is counted here, from what was submitted and what was inserted.
+//! What is expected is counted here, from what was submitted and what was inserted, and by a column
+//! of slurmdbd's that the program does not read.
 
 use std::time::Duration;
 
@@ -15,48 +16,85 @@ use super::{MINUTE, Sent, Stage, jobs, toml};
 /// Jobs in the past, over 70 hours.
 const PAST: u64 = 2000;
 
+/// Tasks that never started, by slurmdbd's own number of them, and jobs that did, of rows that have
+/// ended.
+fn tasks_in_slurmdbd(accounting: &Accounting) -> Result<(u64, u64)> {
+    let rows = accounting.sql(
+        "select ifnull(sum(array_task_pending), 0), count(if(array_task_pending = 0, 1, null)) \
+         from slurm_acct_db.sandbox_job_table where time_end > 0",
+    )?;
+    let (waited, started) = rows.trim().split_once('\t').context("two numbers")?;
+    Ok((waited.parse()?, started.parse()?))
+}
+
 /// The whole of a cancelled array once counted as one job that had started: slurmdbd has a start
 /// and a text of TRES for it if slurmctld was restarted before it had reported the job.
+///
+/// Up to 24.05, a task that starts within some 10 s before its array is cancelled may stay in
+/// slurmdbd's row for the others, next to its own row, for good: that the row has to be sent again is
+/// a flag of the job's state (`JOB_UPDATE_DB`), which being cancelled replaces. sacct prints such a
+/// task twice, and so it counts twice. The first array is such a case nearly always.
 #[test]
-fn arrays_that_slurmctld_reports_after_a_restart_count_as_they_were_submitted() {
+fn arrays_that_slurmctld_reports_after_a_restart_count_as_slurmdbd_has_them() {
     let mut stage = Stage::start().unwrap();
     let slurm = &stage.accounting.slurm;
-    let held = slurm.submit(&["-H", "--array=1-20", "--wrap", "true"]).unwrap().to_string();
-    let one_at_a_time =
-        slurm.submit(&["--array=1-20%1", "--wrap", "sleep 300"]).unwrap().to_string();
     let runs = || slurm.call("squeue -h -t running -o %A").is_ok_and(|jobs| !jobs.is_empty());
+    let one_at_a_time = |begin: &str| {
+        let args = [begin, "--array=1-20%1", "--wrap", "sleep 300"];
+        slurm.submit(&args).unwrap().to_string()
+    };
+    let reported = one_at_a_time("--begin=now+7");
+    jobs::until_rows(&stage.accounting, "array_task_pending = 20", 1);
+    wait::until("a task of an array that slurmdbd knows", MINUTE, runs).unwrap();
+    slurm.run("scancel", &[&reported]).unwrap();
+    wait::until("its end", MINUTE, || !runs()).unwrap();
+
+    let held = slurm.submit(&["-H", "--array=1-20", "--wrap", "true"]).unwrap().to_string();
+    let last = one_at_a_time("--begin=now");
     wait::until("the first task", MINUTE, runs).unwrap();
-    slurm.run("scancel", &[&held, &one_at_a_time]).unwrap();
+    slurm.run("scancel", &[&held, &last]).unwrap();
     stage.accounting.slurm.slurmctld.stop().unwrap();
     stage.accounting.slurm.slurmctld.start().unwrap();
-    let expected = [
-        ("state.cancelled.gauge-jobs", 40),
-        ("work.gauge-cancelled_before_start", 39),
-        ("work.gauge-started", 1),
-    ];
+    let paths = ["cancelled_before_start", "started"].map(|leaf| format!("work.gauge-{leaf}"));
+    let [waited, started] = &paths;
+    let cancelled = "state.cancelled.gauge-jobs".to_owned();
     let counted = |sent: &Sent| {
-        expected.map(|(path, _)| sent.last(&format!("total.{path}_total")).unwrap_or(0))
+        [&cancelled, waited, started]
+            .map(|path| sent.last(&format!("total.{path}_total")).unwrap_or(0))
     };
-    wait::until("all 40 tasks", MINUTE * 6, || {
-        stage.sent().is_ok_and(|sent| counted(&sent) == expected.map(|(_, jobs)| jobs))
+    let in_slurmdbd = || {
+        let (waited, started) = tasks_in_slurmdbd(&stage.accounting).unwrap();
+        [waited + started, waited, started]
+    };
+    wait::until("all 60 tasks", MINUTE * 6, || {
+        let counted = stage.sent().map(|sent| counted(&sent));
+        counted.is_ok_and(|counted| counted[0] >= 60 && counted == in_slurmdbd())
     })
-    .with_context(|| format!("{expected:?}: {:?}", stage.sent().map(|sent| counted(&sent))))
+    .with_context(|| format!("{:?}: {:?}", in_slurmdbd(), stage.sent().map(|sent| counted(&sent))))
     .unwrap();
+    let expected = in_slurmdbd();
+    println!("cancelled, before their start, started: {expected:?}");
+    // Of each array a task has started.
+    assert_eq!(expected[2], 2, "{expected:?}");
+    assert!((58..=60).contains(&expected[1]), "{expected:?}");
     stage.two_more_rounds().unwrap();
     let sent = stage.sent().unwrap();
-    assert_eq!(counted(&sent), expected.map(|(_, jobs)| jobs));
-    for (path, jobs) in expected {
+    assert_eq!(counted(&sent), expected);
+    for (path, jobs) in [&cancelled, waited, started].into_iter().zip(expected) {
         assert_eq!(sent.sum(&format!("total.{path}")), jobs, "all slots of {path}");
     }
     stage.daemon.stop().unwrap();
 }
 
 /// A daemon that has counted nothing since three days ago.
-fn three_days_ago(folder: &Folder) -> Result<()> {
+pub(super) fn three_days_ago(folder: &Folder) -> Result<()> {
     let began = now() - 3.0 * 24.0 * 3600.0;
-    let counts = format!(
-        "{{\"version\":2,\"cluster\":\"sandbox\",\"first\":{began:.0},\"floor\":{began:.0}}}"
-    );
+    keep_counts(folder, &format!("\"first\":{began:.0},\"floor\":{began:.0}"))
+}
+
+/// A daemon whose counts have these members.
+pub(super) fn keep_counts(folder: &Folder, members: &str) -> Result<()> {
+    let counts = format!("{{\"version\":2,\"cluster\":\"sandbox\",{members}}}");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let limits = Limits {
@@ -72,21 +110,22 @@ fn three_days_ago(folder: &Folder) -> Result<()> {
     })
 }
 
-/// Copies the only job to others that ended in the last 70 hours.
-fn insert(accounting: &Accounting) -> Result<()> {
+/// Copies the first of three jobs to so many others that ended in the last `seconds`.
+pub(super) fn insert(accounting: &Accounting, jobs: u64, seconds: u64) -> Result<()> {
     let own = "'job_db_inx', 'id_job', 'time_submit', 'time_eligible', 'time_start', 'time_end'";
     accounting.sql(&format!(
         "use slurm_acct_db; set @columns = (select group_concat(concat('`', column_name, '`')) \
          from information_schema.columns where table_schema = 'slurm_acct_db' and table_name = \
          'sandbox_job_table' and column_name not in ({own})); execute immediate concat('insert \
          into sandbox_job_table (', @columns, ', id_job, time_submit, time_eligible, time_start, \
-         time_end) select ', @columns, ', 100000 + seq, time_end - 600 - seq * 126, time_end - 600 \
-         - seq * 126, time_end - 300 - seq * 126, time_end - 600 - seq * 126 + 310 from (select * \
-         from sandbox_job_table order by job_db_inx limit 1) as base, seq_1_to_{PAST}')"
+         time_end) select ', @columns, ', 100000 + seq, time_end - 600 - ago, time_end - 600 - \
+         ago, time_end - 300 - ago, time_end - 290 - ago from (select * from sandbox_job_table \
+         order by job_db_inx limit 1) as base, (select seq, seq * {seconds} div {jobs} as ago from \
+         seq_1_to_{jobs}) as past')"
     ))?;
     let rows = accounting
         .sql("select count(*) from slurm_acct_db.sandbox_job_table where time_end > 0")?;
-    ensure!(rows.trim() == (PAST + 3).to_string(), "{rows} rows");
+    ensure!(rows.trim() == (jobs + 3).to_string(), "{rows} rows");
     Ok(())
 }
 
@@ -96,7 +135,7 @@ fn a_table_that_is_away_in_the_middle_of_a_catch_up_costs_no_job_and_makes_no_ze
     let folder = Folder::new().unwrap();
     let accounting = Accounting::start(&folder).unwrap();
     jobs::run(&accounting, 3);
-    insert(&accounting).unwrap();
+    insert(&accounting, PAST, 70 * 3600).unwrap();
     three_days_ago(&folder).unwrap();
     let sink = Sink::start(Manner::Record).unwrap();
     let toml = toml(&folder, &accounting.slurm, &sink);
