@@ -8,11 +8,14 @@
     reason = "the harness captures it, and make finished-long shows it"
 )]
 
+mod busy;
+mod clocks;
 mod efficiency;
 mod faults;
 mod goes_on;
 mod hangs;
 mod jobs;
+mod names;
 mod once;
 mod purge;
 mod rows;

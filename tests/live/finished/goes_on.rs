@@ -71,6 +71,13 @@ impl Stage {
         said.is_ok_and(|said| said.trim() == state)
     }
 
+    /// What slurmctld says of a job that does not run, and of the nodes.
+    fn what_holds(&self, job: u32) -> String {
+        let job = format!("scontrol show job {job}");
+        let said = |line: &str| self.accounting.slurm.call(line).unwrap_or_default();
+        format!("{}{}", said(&job), said("sinfo -N -o %N|%T|%E"))
+    }
+
     fn restart_controller(&mut self) -> Result<()> {
         self.accounting.slurm.slurmctld.stop()?;
         self.accounting.slurm.slurmctld.start()
@@ -149,7 +156,8 @@ fn every_run_of_a_job_that_was_resized_and_requeued_counts() -> Result<()> {
     // Without waiting for the two minutes after a requeue, which begin when the nodes are free.
     wait::until("its time in the queue", MINUTE, || stage.is_in_state(by_hand, "PENDING"))?;
     stage.accounting.slurm.call(&format!("scontrol update jobid={by_hand} starttime=now"))?;
-    wait::until("its next run", MINUTE * 3, || stage.is_in_state(by_hand, "RUNNING"))?;
+    wait::until("its next run", MINUTE * 3, || stage.is_in_state(by_hand, "RUNNING"))
+        .with_context(|| stage.what_holds(by_hand))?;
     wait::until("its end", MINUTE, || stage.is_in_state(by_hand, "COMPLETED"))?;
 
     let by_nodes = stage.accounting.slurm.submit(&args)?;

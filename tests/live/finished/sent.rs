@@ -64,6 +64,11 @@ impl Sent {
         Ok(sent)
     }
 
+    /// The levels that have a total of jobs.
+    pub(super) fn levels(&self) -> Vec<&str> {
+        self.0.keys().filter_map(|path| path.strip_suffix(".work.gauge-jobs_total")).collect()
+    }
+
     pub(super) fn rounds(&self) -> usize {
         self.slots("reading.gauge-unproved")
     }

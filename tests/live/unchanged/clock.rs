@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use sandbox::daemon::surveys;
-use sandbox::{Daemon, Folder, Slurm};
+use sandbox::{Daemon, Folder, Process, Slurm};
 
 /// Where Debian's libfaketime is.
 pub(crate) fn libfaketime() -> Result<String> {
@@ -17,11 +17,25 @@ pub(crate) fn libfaketime() -> Result<String> {
     Ok(found.display().to_string())
 }
 
-fn set(file: &Path, offset: &str) {
+/// Sets the clock of the programs that have this file to `offset` from the host's.
+pub(crate) fn set(file: &Path, offset: &str) {
     // Written whole: libfaketime reads it at every look at the clock.
     let new = file.with_extension("new");
     fs::write(&new, format!("{offset}\n")).unwrap();
     fs::rename(new, file).unwrap();
+}
+
+/// Puts the process under the clock of this file from its next start on.
+pub(crate) fn put_over(process: &mut Process, file: &Path) -> Result<()> {
+    for (name, value) in [
+        ("LD_PRELOAD", libfaketime()?),
+        ("FAKETIME_TIMESTAMP_FILE", file.display().to_string()),
+        ("FAKETIME_NO_CACHE", "1".to_owned()),
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+    ] {
+        process.set_env(name, value);
+    }
+    Ok(())
 }
 
 fn hold(slurm: &Slurm, jobs: u32) {
@@ -39,14 +53,7 @@ fn what_happens_after_slurmctlds_clock_was_set_back_is_seen() {
     let mut slurm = Slurm::new(&folder).unwrap();
     let file = folder.path().join("faketime");
     set(&file, "+3600");
-    for (name, value) in [
-        ("LD_PRELOAD", libfaketime().unwrap()),
-        ("FAKETIME_TIMESTAMP_FILE", file.display().to_string()),
-        ("FAKETIME_NO_CACHE", "1".to_owned()),
-        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-    ] {
-        slurm.slurmctld.set_env(name, value);
-    }
+    put_over(&mut slurm.slurmctld, &file).unwrap();
     slurm.start_all().unwrap();
     let mut daemon =
         Daemon::start_surveying(&folder, &slurm.toml(), &surveys(&["jobs", "nodes"])).unwrap();
