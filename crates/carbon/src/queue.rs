@@ -211,6 +211,7 @@ impl Queue {
         };
         state.status.memory_bytes += summary.bytes;
         state.batches.insert(id, held);
+        state.has_provisional |= provisional;
         state.unpublished.insert(id, now + COMMIT_PATIENCE);
         state.expire(moment);
         if let Some(store) = &self.shared.store {

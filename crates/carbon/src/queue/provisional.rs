@@ -14,6 +14,10 @@ impl Queue {
     /// Provisional batches are like all others from now on.
     pub fn confirm(&self) {
         let mut state = self.shared.state();
+        // It comes at each tick, and most daemons never have one.
+        if !std::mem::take(&mut state.has_provisional) {
+            return;
+        }
         for id in state.provisional() {
             if let Some(held) = state.batches.get_mut(&id) {
                 held.provisional = false;

@@ -145,6 +145,7 @@ impl QueueState {
             let destination = self.destinations.entry(name).or_insert_with(removed);
             if let Some(batch) = self.batches.get_mut(&id).filter(|batch| batch.frames.is_none()) {
                 batch.provisional = held.contains(&id);
+                self.has_provisional |= batch.provisional;
                 destination.take(id, batch, false);
             }
         }

@@ -44,6 +44,8 @@ pub(super) struct QueueState {
     /// Seconds that the wall clock was ahead of CLOCK_BOOTTIME when they were looked for; `None`:
     /// they are to be looked for.
     pub(super) ordered_at: Option<i64>,
+    /// Whether there may be provisional batches.
+    pub(super) has_provisional: bool,
     pub(super) next_id: u64,
     /// Whether the batches of an earlier run are included.
     pub(super) restored: bool,
