@@ -1,5 +1,5 @@
-//! Rows of slurmdbd that Slurm writes rarely: two resizes in one second, and a submission in the
-//! future.
+//! Rows of slurmdbd that Slurm writes rarely: two resizes in one second, a submission in the future,
+//! and a run whose row gets another number.
 
 use anyhow::{Result, ensure};
 use sandbox::wait;
@@ -68,6 +68,43 @@ fn a_job_submitted_in_the_future_holds_up_no_other() -> Result<()> {
     stage.add_row(900_002, &format!("state = 3, {submitted}, {ran}"))?;
     jobs::run(&stage.accounting, 3);
     stage.counts(6)?;
+    stage.daemon.stop()?;
+    Ok(())
+}
+
+/// From 24.11 on, the start of the next run of a job that was resized gives the row of its first run
+/// another number (`on duplicate key update job_db_inx=VALUES(job_db_inx)`, as_mysql_job.c), while
+/// that run's end stays.
+#[test]
+fn a_requeued_run_counts_once_when_its_row_has_another_number_and_so_does_the_next() -> Result<()> {
+    let mut stage = Stage::start()?;
+    jobs::run(&stage.accounting, 2);
+    stage.counts(2)?;
+    let since = "time_eligible = time_submit, time_start = time_submit";
+    let times =
+        format!("time_submit = unix_timestamp() - 21, {since}, time_end = time_submit + 20");
+    let first = stage.add_row(900_003, &format!("state = 1024, {times}"))?;
+    stage.counts(3)?;
+    let update = |row: &str, what: &str| {
+        stage.accounting.sql(&format!(
+            "update slurm_acct_db.sandbox_job_table set {what} where job_db_inx = {row}"
+        ))
+    };
+    let second = "7662461360637135872";
+    update(first.trim(), &format!("job_db_inx = {second}"))?;
+    stage.counts(3)?;
+    update(second, "state = 3, time_end = unix_timestamp() - 1")?;
+    stage.counts(4)?;
+    let ran = stage
+        .accounting
+        .sql("select sum(time_end - time_start) from slurm_acct_db.sandbox_job_table")?;
+    let ran: u64 = ran.trim().parse()?;
+    let sent = stage.sent()?;
+    let total = |path: &str| sent.last(&format!("total.{path}_total"));
+    let seconds = (total("work.gauge-run_seconds"), sent.sum("total.work.gauge-run_seconds"));
+    ensure!(seconds == (Some(ran), ran), "{seconds:?} seconds, slurmdbd has {ran}");
+    let states = ["completed", "requeued"].map(|state| total(&format!("state.{state}.gauge-jobs")));
+    ensure!(states == [Some(3), Some(1)], "completed, requeued: {states:?}");
     stage.daemon.stop()?;
     Ok(())
 }
