@@ -259,6 +259,45 @@ fn no_rule_cries_wolf_or_falls_silent_when_it_is_worst() {
     assert!(fires("modern", "rpc-time", vec![(RPC_TIME, always(1.5e6)), (SUBMITTED, one())]));
 }
 
+impl Court {
+    /// How many seconds before `newest` the verdict's first bar of this title begins.
+    fn bar_of(&self, title: &str, cluster: &str, newest: u64) -> Option<u64> {
+        let target = verdict(title).unwrap().replace("$prefix", cluster);
+        let series = self.web.render_between(&target, (newest - 3500, newest), 1000).unwrap();
+        let mut points = series.iter().flat_map(|one| &one.points);
+        points.find(|(_, value)| value.is_some_and(|value| value > 0.0)).map(|(at, _)| newest - at)
+    }
+}
+
+/// A flood at 02:57 had its bar from 03:13 on: a mean of 15 minutes needs most of them.
+#[test]
+fn a_bar_begins_where_the_trouble_does_and_a_peak_that_ends_has_none() {
+    let court = Court::open("10s:4h").unwrap();
+    let newest = unix_seconds() / SLOT * SLOT - 1;
+    let step = u32::try_from(SLOT).unwrap();
+    let cycles = |seconds| {
+        vec![(
+            MEAN_CYCLE,
+            curve(
+                move |ago| if ago < 1500.0 && ago >= 1500.0 - seconds { 1.4e6 } else { 50_000.0 },
+            ),
+        )]
+    };
+    let waits = |most: f64| vec![(AGE, curve(move |ago| (1500.0 - ago).clamp(0.0, most)))];
+    for (cluster, title, leaves, bar) in [
+        ("slow", "The main scheduler is slow", cycles(1500.0), Some(1500)),
+        ("peak", "The main scheduler is slow", cycles(120.0), None),
+        // The first tick that waits is as good as any: an age of 90 s shows that it is no restart.
+        ("down", "A Carbon is down", waits(1500.0), Some(1410)),
+        ("restart", "A Carbon is down", waits(300.0), None),
+    ] {
+        alerts::invent(&court.carbon, cluster, newest as f64, (step, 360), leaves).unwrap();
+        let begins = court.bar_of(title, cluster, newest);
+        let is_near = |bar: u64| begins.is_some_and(|begins| begins.abs_diff(bar) <= 2 * SLOT);
+        assert!(bar.map_or(begins.is_none(), is_near), "{cluster}: {begins:?} and not {bar:?}");
+    }
+}
+
 #[test]
 fn two_clusters_are_told_apart_by_title_labels_and_summary() {
     for file in RULES {

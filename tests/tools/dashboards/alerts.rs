@@ -35,6 +35,8 @@ pub(crate) struct Rule {
     pub(crate) reducer: &'static str,
     /// `gt` or `lt`, and the threshold.
     pub(crate) limit: (&'static str, f64),
+    /// Whether the figure is an age: the trouble began so long before it crosses the limit.
+    pub(crate) is_age: bool,
     /// Time that the condition must last before the alert fires.
     lasts: &'static str,
     /// Dashboard and panel to look at.
@@ -56,6 +58,7 @@ const STATE: Rule = Rule {
     window: 600,
     reducer: "last",
     limit: ("gt", 0.0),
+    is_age: false,
     lasts: "5m",
     panel: ("", ""),
     nothing: "OK",

@@ -216,12 +216,13 @@ pub(crate) fn nodes_out() -> Panel {
     .opens("Cluster", "cluster")
 }
 
-/// 0 or a state, by node. `other` has numbers of nodes, of which each is one here.
-const BROKEN: &str = "limit(maximumAbove(groupByNode(group(\
+/// 0 or a state, by node, the worst ones: more names have no room. `other` has numbers of nodes, of
+/// which each is one here.
+const BROKEN: &str = "highestMax(maximumAbove(groupByNode(group(\
     isNonNull(removeBelowValue($prefix.slurm_nodes.out.*.gauge-drain, 1)), \
     scale(isNonNull(removeBelowValue($prefix.slurm_nodes.out.*.gauge-not_responding, 1)), 2), \
     scale(isNonNull(removeBelowValue($prefix.slurm_nodes.out.*.gauge-{down,fail}, 1)), 3)), \
-    -2, 'max'), 0), 40)";
+    -2, 'max'), 0), 15)";
 
 const NO_NODE: &str = "No data: no node was out of service in the time shown. \
     Needs: [collectors.nodes] with enabled = true.";
@@ -230,12 +231,13 @@ const NO_NODE: &str = "No data: no node was out of service in the time shown. \
 pub(crate) fn nodes_by_name() -> Panel {
     timeline(
         "Nodes that are down, drained or do not respond",
-        "Every node that was out of service at some time of those shown. sinfo -R has the reason.",
+        "Nodes that were out of service at some time of those shown: at most 15, those that were \
+         down first. sinfo -R has all, and the reasons.",
         NO_NODE,
         &[(1, "drained", "orange"), (2, "not responding", "purple"), (3, "down or failing", "red")],
     )
     .nodes(BROKEN, 0)
-    .sized(24, 8)
+    .sized(24, 11)
 }
 
 /// The share of the jobs that ended within the last hour, but not as their users intended.
@@ -292,7 +294,7 @@ fn lately() -> Row {
         .line("backfill", "orange", "$prefix.slurm_sched_interval.gauge-bf_busy_fraction")
         .unit("percentunit")
         .worry(0.5, 0.8)
-        .sized(8, 8),
+        .sized(7, 8),
         series(
             "How long slurmctld takes",
             "Mean time of an RPC, and of a cycle of the main scheduler, in each interval, now and \
@@ -305,7 +307,8 @@ fn lately() -> Row {
         .unit("µs")
         .log()
         .worry(100_000.0, 1_000_000.0)
-        .sized(8, 8),
+        .sized(7, 8),
+        // Slurm's longest names of types need more than a third of the page.
         table(
             "RPC types by threads kept busy",
             "How many of slurmctld's threads each request kept busy: now, and at most in the \
@@ -316,7 +319,7 @@ fn lately() -> Row {
         .unit("short")
         .decimals(2)
         .leads_to("RPCs of this type", "rpc", "type")
-        .sized(8, 8),
+        .sized(10, 8),
     ])
 }
 

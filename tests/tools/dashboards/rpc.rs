@@ -90,7 +90,7 @@ fn types() -> Row {
         .unit(THREADS)
         .stacked()
         .leads_to("This type alone", "rpc", "type")
-        .sized(14, 10),
+        .sized(14, 12),
         table(
             "RPC types by threads kept busy",
             "How many threads each type kept busy: now, and at most in the shown time, so that a \
@@ -101,12 +101,13 @@ fn types() -> Row {
         .unit("short")
         .decimals(2)
         .leads_to("This type alone", "rpc", "type")
-        .sized(10, 10),
+        .sized(10, 12),
         series("Calls", "RPCs per minute, by type.")
             .each(
                 "highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-calls_per_minute, $most)",
             )
-            .unit("reqpm"),
+            .unit("reqpm")
+            .sized(12, 10),
         series(
             "Time of one call",
             "Mean time of an RPC in the interval, including the time that \
@@ -118,7 +119,8 @@ fn types() -> Row {
         )
         .unit("µs")
         .log()
-        .worry(100_000.0, 1_000_000.0),
+        .worry(100_000.0, 1_000_000.0)
+        .sized(12, 10),
     ])
 }
 

@@ -2,8 +2,12 @@
 //! shown time, from when to when.
 //!
 //! A rule's condition is its query, its reduction over its window, and its threshold. Here the
-//! reduction is a moving one. How long a condition must last before the alert fires is left out: a
-//! bar begins when the trouble does.
+//! reduction is a moving one. How long a condition must last before the alert fires is left out.
+//!
+//! A mean of the last 15 minutes crosses a limit minutes after its figure did, and an age of 15
+//! minutes 15 minutes after it began to grow. So a bar begins earlier: where the figure itself
+//! crossed the limit, or a tenth of it if it is an age, if the condition became true within the
+//! window after that.
 
 use crate::alerts::Rule;
 use crate::panel::{Panel, timeline};
@@ -20,6 +24,9 @@ const STATES: [(u8, &str, &str); 5] = [
 
 /// Rules that the row of slurmctld shows.
 const SHOWN: [&str; 2] = ["no-data", "slurmctld"];
+
+/// For so many minutes a figure counts as beyond its limit after it was.
+const HELD: u32 = 5;
 
 /// The verdict of these rules.
 pub(crate) fn verdict(rules: &[Rule]) -> Panel {
@@ -50,15 +57,45 @@ impl Rule {
             "mean" => format!("movingAverage({target}, '{minutes}min')"),
             "min" => format!("movingMin({target}, '{minutes}min')"),
             "sum" => format!("movingSum({target}, '{minutes}min')"),
-            _ => target,
+            _ => target.clone(),
         };
-        // Both functions keep a value that is equal to the limit.
         let (kind, limit) = self.limit;
-        let met = match kind {
-            "gt" => format!("removeBelowValue({reduced}, {})", limit + 0.000_001),
-            _ => format!("removeAboveValue({reduced}, {})", limit - 0.000_001),
-        };
+        let is_met = met(&reduced, kind, limit);
         let severity = if self.severity == "critical" { 2 } else { 1 };
-        format!("maximumAbove(scale(isNonNull({met}), {severity}), 0)")
+        if self.reducer == "last" && !self.is_age {
+            return format!("maximumAbove(scale({is_met}, {severity}), 0)");
+        }
+        let minutes = if self.is_age { minutes.max(whole_minutes(limit)) } else { minutes };
+        let crossed = match self.reducer {
+            // What is added up had its limit crossed by the first event.
+            "sum" => 0.0,
+            _ if self.is_age => limit / 10.0,
+            _ => limit,
+        };
+        let crossed = met(&target, kind, crossed);
+        // A figure that goes up and down about the limit is one bar.
+        let crossed = format!("movingMax({crossed}, '{}min')", minutes.min(HELD));
+        let soon = format!("timeShift(movingMax({is_met}, '{minutes}min'), '+{minutes}min')");
+        // Not minSeries: behind the present there is no point of the second, which it passes over.
+        let both = format!("isNonNull(removeBelowValue(sumSeries(group({crossed}, {soon})), 2))");
+        format!("maximumAbove(scale(maxSeries(group({is_met}, {both})), {severity}), 0)")
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a limit of some thousand seconds"
+)]
+fn whole_minutes(seconds: f64) -> u32 {
+    (seconds / 60.0) as u32
+}
+
+/// 1 where the series is beyond the limit, and 0 elsewhere.
+fn met(series: &str, kind: &str, limit: f64) -> String {
+    // Both functions keep a value that is equal to the limit.
+    match kind {
+        "gt" => format!("isNonNull(removeBelowValue({series}, {}))", limit + 0.000_001),
+        _ => format!("isNonNull(removeAboveValue({series}, {}))", limit - 0.000_001),
     }
 }

@@ -55,6 +55,7 @@ pub(super) fn rules() -> Vec<Rule> {
                 queue.max_age or queue.max_bytes is reached.",
             target: "maxSeries(cluster.slurm_graphite.*.carbon.*.gauge-queue_age)".to_owned(),
             limit: ("gt", 900.0),
+            is_age: true,
             panel: ("collector", "Oldest unsent tick"),
             ..STATE
         },

@@ -34,6 +34,7 @@ pub(super) fn rules() -> Vec<Rule> {
             window: 300,
             reducer: "sum",
             limit: ("lt", 1.0),
+            is_age: false,
             lasts: "5m",
             panel: ("collector", "slurmctld"),
             nothing: "Alerting",
@@ -75,6 +76,7 @@ pub(super) fn rules() -> Vec<Rule> {
                 &[(could_run, 1.0), (changes, 0.01), (pending, 1.0), (between_cycles, 1.0)],
             ),
             limit: ("gt", 600.0),
+            is_age: true,
             panel: ("scheduler", "Last backfill"),
             ..STATE
         },
