@@ -17,7 +17,7 @@ use crate::{
 const PATIENCE: Duration = wait::LIMIT;
 
 /// The daemon's log line about a destination when it ends and nothing is left.
-pub const ALL_READ: &str = "every tick was read by the receiver";
+pub const ALL_READ: &str = "no tick is left that the receiver has not read";
 
 /// The daemon's log line when a reload has succeeded.
 pub const IN_USE: &str = "the new configuration is in use";

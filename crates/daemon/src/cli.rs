@@ -49,7 +49,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE", conflicts_with = "write")]
         file: Option<RulesFile>,
         /// Put them into the files of this folder, Carbon's own, above all other rules: a block for
-        /// each prefix, which the next time replaces. Each file as it was is kept as
+        /// each prefix, which the next time replaces. Each file as the site had it is kept as
         /// FILE.before-slurm-graphite
         #[arg(long, value_name = "DIR")]
         write: Option<PathBuf>,

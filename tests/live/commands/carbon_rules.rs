@@ -170,6 +170,8 @@ fn a_second_run_changes_nothing_and_another_configuration_only_the_block() {
         |texts: &BTreeMap<String, Vec<u8>>| String::from_utf8(texts[FILES[0]].clone()).unwrap();
     let change = |line: &str| line.replace("30s:14d", "10s:14d").replace("of 30 s", "of 10 s");
     assert_eq!(text(&second), change(&text(&first)), "{other:?}");
+    // The second change took the place of the only copy of the site's own file.
+    assert_eq!(second[&format!("{}.before-slurm-graphite", FILES[0])], SITE.as_bytes());
     // Another prefix has a block of its own, and Python takes both.
     assert_eq!(rules(&folder, &site, &["--prefix", "hpc.{cluster}"]).code, Some(0));
     let both = sections(&folder, &site.join(FILES[0]));

@@ -140,7 +140,7 @@ impl fmt::Display for Status {
     /// Writes as text what is left at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.unwritten() == 0 && self.unread == 0 {
-            f.write_str("every tick was read by the receiver")?;
+            f.write_str("no tick is left that the receiver has not read")?;
         } else {
             let (unsent, again, unread) = (self.unsent.ticks, self.again.ticks, self.unread);
             write!(

@@ -30,7 +30,7 @@ use crate::config::Config;
 pub(super) const SCHEMAS: &str = "storage-schemas.conf";
 pub(super) const AGGREGATION: &str = "storage-aggregation.conf";
 const CARBON: &str = "carbon.conf";
-/// Ending of the name under which a file is kept as it was before the last change.
+/// Ending of the name under which a file is kept as the site had it, before the first change.
 const BACKUP: &str = "before-slurm-graphite";
 
 /// Both files' rules, or those of one.
@@ -140,9 +140,11 @@ impl Change {
         name
     }
 
-    /// The backup, if there is a file, and the file, ready to take their places, in this order.
+    /// The backup, if there is a file and no backup yet, and the file, ready to take their places,
+    /// in this order.
     fn stage(&self) -> Result<Vec<Staged<'_>>> {
         let backup = self.old.as_ref().map(|old| (self.backup(), old));
+        let backup = backup.filter(|(name, _)| !self.place.has_neighbour(name));
         let files = backup.into_iter().chain([(self.place.name.clone(), &self.new)]);
         files
             .map(|(name, text)| Staged::new(&self.place, name, text, &self.like))

@@ -78,6 +78,11 @@ impl ConfLocation {
         }
     }
 
+    /// Whether its folder has a file, or a link, of this name.
+    pub(super) fn has_neighbour(&self, name: &OsStr) -> bool {
+        open_at(&self.folder, name, OFlags::PATH | OFlags::NOFOLLOW).is_ok()
+    }
+
     /// The file as it is. A link that somebody has put there since is refused, and a pipe does not
     /// hang.
     pub(super) fn read_file(&self) -> Result<(Metadata, Vec<u8>), Error> {
