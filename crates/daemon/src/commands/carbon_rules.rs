@@ -87,8 +87,8 @@ pub(super) fn write(
         }
         [false, false, ..] => "Nothing to restart\n",
         _ => {
-            "Restart Carbon before the first start of slurm-graphite: `systemctl restart \
-                carbon-cache`\n"
+            "carbon-cache reads these rules within a minute; restart another Carbon. Only then start \
+                slurm-graphite for the first time\n"
         }
     })
 }
