@@ -77,7 +77,8 @@ pub fn links(pid: u32) -> Vec<String> {
     links.map(|link| link.to_string_lossy().into_owned()).collect()
 }
 
-/// Number of TCP connections of a process that are being made or are open at both ends.
+/// Number of TCP connections of a process that are being made or are open at both ends. The kernel
+/// may list one several times, if others come while its table is read.
 pub fn connections(pid: u32) -> usize {
     let sockets: HashSet<String> = links(pid).into_iter().collect();
     let inode = |line: &str| {

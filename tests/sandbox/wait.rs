@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Time that a test waits for what must happen.
+/// Time that a test waits for what must happen. It is no promise: only a test that fails waits so
+/// long. On an idle machine nothing takes a tenth of it.
 pub const LIMIT: Duration = Duration::from_secs(150);
 
 const POLL: Duration = Duration::from_millis(20);

@@ -34,7 +34,7 @@ pub struct Batch {
     timestamp: i64,
     /// All paths in one string: an allocation for each would cost more than the path itself.
     paths: String,
-    /// Where each path ends, and its value.
+    /// The end of each path in it, and its value.
     points: Vec<(usize, f64)>,
     refused: u64,
 }

@@ -63,10 +63,10 @@ impl Protocol {
 /// The names that a destination gives to points.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum MetricNames {
-    /// By their paths.
+    /// Calls them by their paths.
     #[default]
     Paths,
-    /// By names with tags, `name;tag=value`, which this function makes from paths.
+    /// Calls them by names with tags, `name;tag=value`, which this function makes from paths.
     Tagged(fn(&str) -> String),
 }
 

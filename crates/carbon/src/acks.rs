@@ -18,7 +18,7 @@ pub struct Acks {
 }
 
 impl Acks {
-    /// Those of a connected socket, of which so many bytes are not acknowledged.
+    /// The acknowledgements on a connected socket, of which so many bytes are not acknowledged.
     ///
     /// # Errors
     /// The socket's.

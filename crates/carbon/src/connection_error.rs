@@ -19,10 +19,10 @@ pub enum ConnectionError {
     /// The peer closed it.
     #[error("the peer closed the connection")]
     Closed,
-    /// For `pause_timeout` there was no sign that the peer reads.
+    /// The peer has shown for `pause_timeout` no sign that it reads.
     #[error("no sign for {} s that the peer reads", .0.as_secs_f64())]
     Unread(Duration),
-    /// Nothing on it was acknowledged for so long, while another connection was.
+    /// The connection on which nothing was acknowledged for so long, while another connection was.
     #[error(
         "nothing on this connection was acknowledged for {} s, while another one was", .0.as_secs()
     )]

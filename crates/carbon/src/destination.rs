@@ -6,7 +6,7 @@ use crate::address::Address;
 use crate::tls::Tls;
 use carbon_wire::{MetricNames, Protocol};
 
-/// Where batches go, and how.
+/// A receiver of batches, and the settings for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
     /// Its name in logs and metrics, and its key in the queue.
@@ -27,8 +27,8 @@ pub struct Destination {
     /// Whether ticks are written strictly by their timestamps, for a store that refuses a point
     /// older than the newest one of its series. If not, the newest tick goes first.
     pub by_time: bool,
-    /// After this time the name is looked up again, for load balancers; `None`: only after a failed
-    /// connection.
+    /// Time after which the name is looked up again, for load balancers; `None`: only after a
+    /// failed connection.
     pub reconnect_every: Option<Duration>,
 }
 
@@ -57,8 +57,8 @@ pub struct Timeouts {
     pub connect: Duration,
     /// Time within which the peer must answer a half-close.
     pub stall: Duration,
-    /// After how long without a sign of reading, or without an answer to a half-close, a connection
-    /// is closed.
+    /// Time without a sign of reading, or without an answer to a half-close, after which a
+    /// connection is closed.
     pub pause: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! After how long a peer closes an idle connection, as far as its closes show. Pure: moments are
-//! arguments.
+//! The time after which a peer closes an idle connection, as far as its closes show. Pure: moments
+//! are arguments.
 //!
 //! Without it, the simulation loses ticks to a peer that closes what is idle: each close is a loss,
 //! so none is ever done.
@@ -26,7 +26,7 @@ const CLOSES: (u32, u32) = (4, 2);
 pub(crate) struct IdleTimer {
     /// How long the connection had been idle that the peer has just closed.
     closed: Option<Duration>,
-    /// After how long it last closed an idle connection.
+    /// Time after which it last closed an idle connection.
     last: Option<Duration>,
     /// How often in a row it did so after about the same time.
     agreeing: u32,

@@ -456,9 +456,9 @@ impl Ledger {
         );
     }
 
-    /// Nothing can be proved, because the receiver accepts no second connection; but at `now` its
-    /// program was seen to run, and `connection`, which it has acknowledged as a whole, stands.
-    /// What was written on it a window before is done.
+    /// Notes that nothing can be proved, because the receiver accepts no second connection; but at
+    /// `now` its program was seen to run, and `connection`, which it has acknowledged as a whole,
+    /// is up. What was written on it a window before is done.
     pub(crate) fn note_standing(&mut self, connection: u64, now: Instant) {
         self.answered = true;
         self.recover();
@@ -597,7 +597,7 @@ impl Ledger {
         self.batches.get(&batch).is_some_and(|held| held.stage == DeliveryStage::Due)
     }
 
-    /// Since when the tick that has waited longest has waited, Unix seconds: one that was never
+    /// Moment since which the tick that has waited longest waits, Unix seconds: one that was never
     /// written since its timestamp, one that is to be written again since the loss.
     pub(crate) fn waits_since(&self, now: Moment) -> Option<i64> {
         let [_, provisional] = self.sums.provisional;

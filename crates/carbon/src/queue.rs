@@ -72,7 +72,7 @@ pub struct QueueStatus {
     pub durable: bool,
     /// The reason why they are not; `None`: the disk has not answered.
     pub error: Option<Arc<str>>,
-    /// Since when `durable` has its value, Unix seconds; `None`: since the start.
+    /// Moment since which `durable` has its value, Unix seconds; `None`: since the start.
     pub durable_since: Option<i64>,
     /// Batches that were given to the senders without being on disk, since the start.
     pub undurable: u64,

@@ -50,7 +50,7 @@ struct SenderTask {
 struct Drain {
     requested: Arc<Notify>,
     is_on: bool,
-    /// Until when it sends what is on disk.
+    /// Moment until which it sends what is on disk.
     stored_until: Option<Instant>,
 }
 

@@ -1,5 +1,6 @@
 //! The speed at which the backlog is sent: in points a second, and in rounds of ticks before the
-//! next answer.
+//! next answer. A flood of resent points after an outage has brought Carbon servers down. Pure:
+//! moments are arguments.
 
 mod rounds;
 
@@ -38,7 +39,7 @@ impl Throttle {
         Self { by_time, configured, live: VecDeque::new(), free_at: None, rounds }
     }
 
-    /// There is a new connection, which has answered nothing yet.
+    /// Begins a new connection, which has answered nothing yet.
     pub(crate) const fn begin_connection(&mut self) {
         self.rounds = Rounds::new(self.by_time);
     }
@@ -52,7 +53,7 @@ impl Throttle {
         self.live.push_back((now, points));
     }
 
-    /// Until when no more of the backlog may be sent.
+    /// Moment until which no more of the backlog may be sent.
     pub(crate) fn rests_until(&self, now: Instant) -> Option<Instant> {
         self.free_at.filter(|&free| free > now)
     }

@@ -51,7 +51,7 @@ pub struct Tls(Arc<SharedTls>);
 
 struct SharedTls {
     settings: TlsSettings,
-    /// Whose files they are: the server's address.
+    /// The owner of the files: the server's address.
     owner: String,
     name: ServerName<'static>,
     files: Mutex<Files>,

@@ -24,8 +24,9 @@ use crate::connection_error::{ConnectionError, Result};
 use crate::destination::Destination;
 use crate::tls::{Certificate, Tls, certificate, explain};
 
-/// With TLS 1.3, a server that refuses our certificate, or requires one that we do not have, says
-/// so only after our handshake. Most servers send something then if they accept it.
+/// Time to wait for a refusal after our handshake: with TLS 1.3, a server that refuses our
+/// certificate, or requires one that we do not have, says so only then. Most servers send something
+/// then if they accept it.
 const REFUSES_WITHIN: Duration = Duration::from_millis(100);
 /// Reads before a half-close, far more than for what a server sends by itself: session tickets.
 const MOST_READS: usize = 64;

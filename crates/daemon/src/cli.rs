@@ -176,7 +176,7 @@ pub(crate) struct Options<F: Args = Flags> {
 }
 
 impl<F: Args + Into<Flags>> Options<F> {
-    /// As those of a command that has every flag.
+    /// Makes them options of a command that has every flag.
     pub(crate) fn all(self) -> Options {
         Options { config: self.config, flags: self.flags.into() }
     }

@@ -192,7 +192,8 @@ mod tests {
         assert!(now() >= moment);
     }
 
-    /// As it was seen with a clock that was set by a nanosecond; a test cannot do that to the host.
+    /// The kernel reports this error if the clock was set by a nanosecond; a test cannot do that to
+    /// the host.
     #[test]
     fn a_clock_that_was_set_before_the_timer_is_no_error() {
         assert!(!is_set(Err(rustix::io::Errno::CANCELED)).unwrap());

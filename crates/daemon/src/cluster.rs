@@ -33,10 +33,10 @@ use crate::survey::{START_DEADLINE, Survey, patient};
 pub(crate) struct Cluster {
     /// The reader of the statistics.
     pub(crate) statistics: Source,
-    /// Where figures are published only if the active slurmctld runs here.
+    /// The follower, where figures are published only if the active slurmctld runs here.
     pub(crate) follow: Option<Follow>,
-    /// For the collectors that need more than the statistics, if there are any: `Role::Surveys`,
-    /// and of slurmdbd, whose reader is that of finished jobs, `Role::Accounting`.
+    /// The surveys of collectors that need more than the statistics, if there are any:
+    /// `Role::Surveys`, and of slurmdbd, whose reader is that of finished jobs, `Role::Accounting`.
     surveys: BTreeMap<Role, Survey>,
     /// `None` where finished jobs are not counted.
     pub(crate) finished: Option<Accounting>,
@@ -411,7 +411,7 @@ impl Cluster {
         surveys.chain(self.finished.iter().map(Accounting::counters))
     }
 
-    /// For `status`.
+    /// The readers as `status` shows them.
     pub(crate) fn readers(&self) -> Vec<ReaderEntry> {
         let sources = [
             ("statistics", Some(&self.statistics)),

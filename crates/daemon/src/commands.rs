@@ -178,7 +178,7 @@ enum Mark {
 }
 
 impl Mark {
-    /// In its colour on a terminal.
+    /// The mark in its colour on a terminal.
     fn painted(self) -> String {
         let (mark, colour) = match self {
             Self::Good => ("✓", 32),

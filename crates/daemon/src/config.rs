@@ -41,7 +41,7 @@ use crate::tagged::tagged;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
-/// As humantime counts it.
+/// A year as humantime counts it.
 const YEAR: Duration = Duration::from_secs(31_557_600);
 
 /// The name of the only destination, if it has none: so a changed address leaves its ticks and its
@@ -93,11 +93,11 @@ pub(crate) struct SlurmSettings {
     pub(crate) follow: bool,
 }
 
-/// Which reader asks slurmctld.
+/// The reader that asks slurmctld.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ReaderChoice {
-    /// That of slurmrestd with `rest`; else the one that fits this host's libslurm, and the native
-    /// one where none does.
+    /// Takes the reader of slurmrestd with `rest`; else the one that fits this host's libslurm, and
+    /// the native one where none does.
     #[default]
     Auto,
     Libslurm,
@@ -201,6 +201,8 @@ impl Config {
     pub(crate) fn parse_valid(text: &str) -> Self {
         Self::parse(text, &Flags::default()).unwrap()
     }
+    /// Sets what the file has: every section reads its keys, then complains about those that nobody
+    /// has read.
 
     fn apply_file(&mut self, mut top: Section<'_, '_>) {
         top.set("interval", interval, &mut self.interval);

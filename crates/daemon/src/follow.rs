@@ -65,7 +65,7 @@ struct FollowState {
     ahead: Ahead,
     role: FollowRole,
     known_at: Option<Instant>,
-    /// Since when slurmctld has its statistics, by its last answer.
+    /// Begin of slurmctld's statistics, by its last answer.
     start: Option<i64>,
     /// slurmctld did not answer the last tick.
     is_down: bool,

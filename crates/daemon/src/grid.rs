@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(grid.tick(at(1020.0)), tick(1020, 0, false));
     }
 
-    /// Without a word there was no tick for nearly three intervals.
+    /// A clock that went back stopped all ticks for nearly three intervals, without a word.
     #[test]
     fn a_clock_that_goes_back_by_a_slot_or_two_goes_on_at_once() {
         let mut grid = Grid::new(3600, at(720_000.0));

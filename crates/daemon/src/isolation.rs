@@ -33,7 +33,7 @@ pub(crate) struct Isolation {
     /// The state, at the last ping, of the controllers behind this host.
     behind: Option<Behind>,
     heard: Option<Instant>,
-    /// Until then Slurm may still have two active controllers.
+    /// Moment until which Slurm may still have two active controllers.
     settles_at: Option<Instant>,
     /// Another controller has answered since the last tick, and for the first time in this run.
     is_answered: bool,

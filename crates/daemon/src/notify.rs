@@ -33,7 +33,7 @@ pub(crate) struct Notify {
 }
 
 impl Notify {
-    /// From the environment that systemd made.
+    /// Opens the socket that systemd names in the environment.
     pub(crate) fn from_env() -> Self {
         let named = std::env::var_os("NOTIFY_SOCKET");
         let systemd = named.and_then(|name| {

@@ -5,9 +5,9 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// With everything escaped that is not visible: control characters, and those that change the
-/// direction or the end of a line. A backslash stays as it is, so that what was escaped once
-/// remains readable.
+/// Escapes everything that is not visible: control characters, and those that change the direction
+/// or the end of a line. A backslash stays as it is, so that what was escaped once remains
+/// readable.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     escape(text, is_visible, |c, shown| shown.extend(c.escape_debug()))
 }

@@ -17,7 +17,7 @@ use slurm_points::{levels, metrics};
 use slurm_snapshot::ReplyKind;
 use tokio::time::Instant;
 
-/// Only `check --connect` sends it, never the daemon.
+/// The path that only `check --connect` sends, never the daemon.
 const CANARY: &str = "check";
 
 levels! {

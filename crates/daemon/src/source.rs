@@ -55,7 +55,7 @@ pub(crate) enum SourceError {
     /// slurmctld's figures would go to another cluster's paths.
     #[error("slurmctld reports the cluster {new:?}, but these paths have figures of {known:?}")]
     OtherCluster { known: String, new: String },
-    /// There is no reader for a moment, because of this.
+    /// The reader pauses for a moment, because of this.
     #[error("{0}")]
     Resting(Arc<SourceError>),
 }
@@ -147,7 +147,7 @@ pub(crate) struct Source {
     answered: mpsc::Sender<Outcome>,
     outcomes: mpsc::Receiver<Outcome>,
     status: watch::Receiver<ReaderStatus>,
-    /// With the last handle goes the task, and with the task its reader.
+    /// The task, which ends with the last handle, and its reader with it.
     task: Arc<JoinSet<()>>,
 }
 
@@ -164,14 +164,14 @@ pub(crate) struct ReaderMemory {
 }
 
 impl Default for ReaderMemory {
-    /// That of a command, which knows the protocol numbers that the daemon has found.
+    /// The memory of a command, which knows the protocol numbers that the daemon has found.
     fn default() -> Self {
         Self::new(false)
     }
 }
 
 impl ReaderMemory {
-    /// That of the daemon or of a command.
+    /// The memory of the daemon or of a command.
     pub(crate) fn new(is_daemon: bool) -> Self {
         let folder = runtime_folder().or_else(|| (!is_daemon).then(|| RUNTIME_FOLDER.into()));
         let numbers = folder.map(|folder| folder.join("protocol-numbers.json"));

@@ -29,8 +29,8 @@ pub(crate) struct StatusDocument {
     pub(crate) slurmctld: SlurmctldEntry,
     pub(crate) destinations: Vec<DestinationEntry>,
     pub(crate) queue: QueueEntry,
-    /// Since when no round of finished jobs could read all it had to, although jobs start, if that
-    /// is too long.
+    /// Moment since which no round of finished jobs could read all it had to, although jobs start,
+    /// if that is too long.
     pub(crate) finished_behind_since: Option<i64>,
     pub(crate) readers: Vec<ReaderEntry>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct RefusedEntry {
 }
 
 impl RefusedEntry {
-    /// As many problems as fit into the buffer of `status`'s socket.
+    /// Keeps as many problems as fit into the buffer of `status`'s socket.
     pub(crate) fn new(problems: &Problems) -> Self {
         let text = problems.public();
         let lines: Vec<&str> = text.lines().collect();
@@ -65,7 +65,7 @@ pub(crate) struct SlurmctldEntry {
     pub(crate) nameless: bool,
     /// Whether the last reading succeeded; `None` before the first.
     pub(crate) answers: Option<bool>,
-    /// Since when that is so.
+    /// Moment since which that is so.
     pub(crate) since: Option<i64>,
     /// The reason why the last reading failed.
     pub(crate) error: Option<String>,
@@ -75,7 +75,7 @@ pub(crate) struct SlurmctldEntry {
     pub(crate) standby: bool,
 }
 
-/// One destination. Counters run since the daemon's start.
+/// One destination.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct DestinationEntry {
@@ -118,7 +118,7 @@ pub(crate) struct QueueEntry {
     pub(crate) dir: Option<PathBuf>,
     /// Whether ticks are kept on disk now.
     pub(crate) durable: bool,
-    /// Since when that is so; `None`: since the daemon's start.
+    /// Moment since which that is so; `None`: since the daemon's start.
     pub(crate) since: Option<i64>,
     /// The reason why they are not; `None`: the disk has not answered.
     pub(crate) error: Option<String>,

@@ -24,13 +24,13 @@ const NAME: &str = "status.sock";
 const LOCK: &str = "status.lock";
 /// Time that a daemon may take to answer. It does so between two ticks, within milliseconds.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Far over the longest answer.
+/// Bytes far over those of the longest answer.
 const LONGEST: u64 = 16 << 20;
 
 /// The daemon's end.
 #[derive(Debug)]
 pub(crate) struct StatusSocket {
-    /// With the lock on its folder.
+    /// The socket, with the lock on its folder.
     listener: Option<(UnixListener, File)>,
     /// A descriptor for the client that asks when there is no other left.
     reserve: Option<OwnedFd>,

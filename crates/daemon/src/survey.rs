@@ -41,7 +41,7 @@ pub(crate) const START_DEADLINE: Duration = Duration::from_secs(70);
 #[derive(Clone, Debug)]
 struct SurveyRound {
     timestamp: i64,
-    /// For each kind of reply how often, in seconds, those need it who need it least often.
+    /// Seconds between two uses of each kind of reply, by those who need it least often.
     every: BTreeMap<ReplyKind, u32>,
     /// The jobs of which something is published.
     kept: PublishedJobs,
@@ -57,7 +57,7 @@ struct SurveyRound {
 #[derive(Debug)]
 pub(crate) struct Survey {
     pub(crate) source: Source,
-    /// Only this host's own slurmctld is asked.
+    /// This host's own slurmctld alone is asked.
     follows: bool,
     max_duty: f64,
     max_threads: u32,

@@ -130,7 +130,7 @@ where
     }
 }
 
-/// With the priority that journald reads at the start of each line (sd-daemon(3)).
+/// Puts the priority at the start of each line, where journald reads it (sd-daemon(3)).
 struct Prioritized<F>(F);
 
 impl<S, N, F> FormatEvent<S, N> for Prioritized<F>

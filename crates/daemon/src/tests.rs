@@ -1,6 +1,6 @@
 //! Golden files: what the program printed when somebody last checked it.
 
-/// That the file, named from this crate on, holds what was `made`; `make golden` writes it.
+/// Asserts that the file, named from this crate on, holds what was `made`; `make golden` writes it.
 pub(crate) fn golden(file: &str, made: &str) {
     let path = format!("{}/{file}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("UPDATE_GOLDEN").is_some()

@@ -1,5 +1,5 @@
-//! Who may put something else in the place of a file: the one rule for what is started, believed or
-//! written because of where it is.
+//! Users who may put something else in the place of a file: the one rule for what is started,
+//! believed or written because of where it is.
 //!
 //! A reader or a configuration that nobody has named is believed if it is as safe as the running
 //! program itself, which those who may replace it control anyway. So only what is below the last
@@ -15,10 +15,10 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// As many links as the kernel follows.
+/// Number of links that the kernel follows.
 pub(crate) const MOST_LINKS: usize = 40;
 
-/// Who may write in a place.
+/// The users and groups that may write in a place.
 #[derive(Debug)]
 pub(crate) struct Trusted {
     users: Vec<u32>,
@@ -126,8 +126,9 @@ impl Trusted {
         Ok(())
     }
 
-    /// In a folder that is sticky, as /tmp, only its owner can replace what is there, and the owner
-    /// of the next name is checked too. The mode of a link says nothing.
+    /// Checks a place that was found. In a folder that is sticky, as /tmp, only its owner can
+    /// replace what is there, and the owner of the next name is checked too. The mode of a link
+    /// says nothing.
     fn check_found(&self, found: &Metadata) -> Result<(), Distrust> {
         let mode = found.mode();
         let is_sticky = found.is_dir() && Mode::from_raw_mode(mode).contains(Mode::SVTX);

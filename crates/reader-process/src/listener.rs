@@ -1,5 +1,5 @@
-//! Whose program has the other end of a connection within this host. The kernel's NETLINK_SOCK_DIAG
-//! tells everybody, for the price of a look-up.
+//! The owner of the program at the other end of a connection within this host. The kernel's
+//! NETLINK_SOCK_DIAG tells everybody, for the price of a look-up.
 //!
 //! From 23.02 on slurmctld signs no reply, and a token must not go to anybody else. Anyone may bind
 //! its port while it is down, so on the controller's own host the kernel is asked. /proc/net/tcp
@@ -84,8 +84,8 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Whose program has accepted, or will accept, the connection from `near` to this address.
-    /// `None`: none of this host, because packets are forwarded.
+    /// The user whose program has accepted, or will accept, the connection from `near` to this
+    /// address. `None`: none of this host, because packets are forwarded.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl Kernel {
         Ok(owner)
     }
 
-    /// Whose program listens at this address. `None`: none.
+    /// The user whose program listens at this address. `None`: none.
     ///
     /// # Errors
     ///
@@ -238,7 +238,8 @@ mod tests {
         assert_eq!(closed.kind(), ErrorKind::ConnectionReset);
     }
 
-    /// As a connection that was reset: that is no reason to trust the program that answers next.
+    /// A connection that was reset is not shown either: that is no reason to trust the program that
+    /// answers next.
     #[test]
     fn a_kernel_that_does_not_show_a_connection_does_not_say_that_it_is_forwarded() {
         let one = "127.0.0.1:1".parse().unwrap();

@@ -16,16 +16,16 @@ use nix::errno::Errno;
 use nix::unistd::{Uid, User};
 use slurm_snapshot::RpcUser;
 
-/// After how long a name is looked up again.
+/// Time after which a name is looked up again.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// After how long a failed lookup is repeated.
+/// Time after which a failed lookup is repeated.
 const RETRIED: Duration = Duration::from_secs(30);
 
 /// Time that the first reading waits for the names in it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// More users than have jobs on any cluster at a time.
+/// Number of users that is more than have jobs on any cluster at a time.
 const MOST: usize = 65_536;
 
 /// The name of a user; `None` if there is no such user. Error: it cannot be known now.

@@ -16,7 +16,7 @@ use slurm_snapshot::Token;
 
 use crate::open_regular_file;
 
-/// Much longer than any token.
+/// Bytes that are much more than any token has.
 const MOST: u64 = 64 * 1024;
 
 /// The file with the token.

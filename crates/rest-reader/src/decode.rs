@@ -45,7 +45,7 @@ pub(crate) trait Payload {
     /// The lists in that object, whose rows are items, too. The object itself is the last item.
     const LISTS: &'static [&'static str] = &[];
 
-    /// More bytes than the names of all items of a list have.
+    /// Bytes that are more than the names of all items of a list have.
     const MOST_NAMES: usize = 256 << 10;
 
     /// Adds an item of `list`.
@@ -163,7 +163,7 @@ impl Payload for Errors {
     }
 }
 
-/// Nothing but the answer's errors.
+/// The payload of an answer of which only the errors matter.
 impl Payload for () {
     const NAME: &'static str = "";
     const READ: &'static [&'static str] = &[];

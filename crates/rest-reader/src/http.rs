@@ -56,7 +56,7 @@ impl HttpClient {
         Ok(Self { settings, runtime, connection: None, trust: None, deadline: Instant::now() })
     }
 
-    /// From now on the time of a request counts, whatever it takes.
+    /// Begins to count the time of a request, whatever it takes.
     pub(crate) fn start(&mut self) {
         self.deadline = Instant::now() + self.settings.timeout;
     }

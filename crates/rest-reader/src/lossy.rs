@@ -9,7 +9,7 @@ use std::io::{self, Read};
 /// The most bytes of an incomplete character at the end of what was read so far.
 const MOST_HELD: usize = 3;
 
-/// Longer than any name or comment in Slurm.
+/// Bytes that are more than any name or comment in Slurm has.
 const LONGEST_TEXT: usize = 256 << 10;
 
 /// Deeper than any answer.

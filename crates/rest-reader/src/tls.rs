@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore}
 
 use crate::problem::RestProblem;
 
-/// Whom to trust. Reading all of a system's authorities takes milliseconds.
+/// The authorities that are trusted. Reading all of a system's authorities takes milliseconds.
 pub(crate) type Trust = TlsConnector;
 
 /// The system's authorities, or those of a file.
@@ -67,7 +67,7 @@ fn ended(error: &std::io::Error) -> String {
     format!("the connection ended before TLS was agreed on ({}); is it a plain port?", error.kind())
 }
 
-/// In our words: nothing that the peer's certificate names is repeated.
+/// Explains the error in our words: nothing that the peer's certificate names is repeated.
 fn explain(error: &Error, host: &str) -> String {
     let certificate = match error {
         Error::InvalidCertificate(error) => error,

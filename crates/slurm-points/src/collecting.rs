@@ -22,7 +22,7 @@ pub struct Collecting {
 
 pub(crate) struct Running<C: ?Sized> {
     pub(crate) name: &'static str,
-    /// Which reader asks for its replies.
+    /// The role of the reader that asks for its replies.
     pub(crate) role: Role,
     pub(crate) replies: BTreeSet<ReplyKind>,
     /// Seconds between two rounds.
@@ -229,7 +229,7 @@ fn repeated(batch: &Batch) -> Option<&str> {
 /// The collectors that a survey is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DueCollectors {
-    /// Those whose interval divides this tick, Unix seconds.
+    /// The collectors whose interval divides this tick, Unix seconds.
     At(i64),
     /// All of them.
     All,
@@ -302,7 +302,7 @@ mod tests {
         assert!(!lines(&mut anew, 120).contains("seconds_since_reading"));
     }
 
-    /// In each list whatever slurmctld, or a file that a person wrote, may have twice.
+    /// Every list has twice whatever slurmctld, or a file that a person wrote, may have twice.
     #[test]
     fn no_collector_makes_a_path_twice_in_a_batch() {
         let names = ["jobs", "nodes", "partitions", "licenses", "reservations", "controllers"];

@@ -72,7 +72,7 @@ impl Collector {
         !matches!(self.start, Start::Tick(_))
     }
 
-    /// Which reader asks for its replies.
+    /// The role of the reader that asks for its replies.
     pub fn role(&self) -> Role {
         self.replies.first().map_or(Role::Statistics, |reply| reply.row().role)
     }
@@ -88,7 +88,7 @@ impl Collector {
         self.levels.iter().copied().flatten()
     }
 
-    /// Those with these settings.
+    /// The levels with these settings.
     pub fn levels_with(
         &self,
         settings: &Settings,

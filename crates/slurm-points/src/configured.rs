@@ -9,7 +9,7 @@ use crate::collectors::{COLLECTORS, Collector, FinishedSettings, Start};
 use crate::settings::Value;
 use crate::settings::{EVENTS, STATES_ONLY, Settings};
 
-/// Which metrics are published: `[collectors.NAME]`.
+/// The metrics that are published: `[collectors.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collectors {
     /// The share of wall-clock time that slurmctld may spend on one expensive reply: more than 0,

@@ -79,7 +79,7 @@ pub struct Level<L: 'static, const N: usize> {
 }
 
 impl<L: MetricTables, const N: usize> Level<L, N> {
-    /// For `levels!` alone.
+    /// Makes a level, for `levels!` alone.
     #[doc(hidden)]
     pub const fn in_list(below: &'static str, names: [Names; N], tables: L) -> Self {
         assert!(variable_parts(below) == N, "as many names as variable parts");
@@ -141,17 +141,18 @@ impl<'a> Name<'a> {
     /// The sum of the names that have no paths.
     pub(crate) const OTHER: Self = Self::component("");
 
-    /// For any name.
+    /// Takes any name.
     pub const fn new(text: &'a str) -> Self {
         Self { text, is_component: false }
     }
 
-    /// For what is a component already: another hash would be added to one that ends with a hash.
+    /// Takes a name that is a component already: another hash would be added to one that ends with
+    /// a hash.
     pub(crate) const fn component(text: &'a str) -> Self {
         Self { text, is_component: true }
     }
 
-    /// As a legal path component. `other` is a sum, and no name.
+    /// The name as a legal path component. `other` is a sum, and no name.
     pub(crate) fn in_path(self, names: Names) -> Cow<'a, str> {
         match self.text {
             "" if self.is_component => OTHER.into(),
@@ -170,7 +171,7 @@ pub trait MetricTables: Sync {
     /// The value that the tables are made of.
     type Of<'a>;
 
-    /// Without their values.
+    /// The leaves without their values.
     fn leaves(&self) -> Vec<Leaf>;
 
     /// Gives each leaf, in two parts, with its value if it has one.

@@ -1,6 +1,6 @@
-//! Which names have paths, and what was published there. In Graphite a path is a file that stays,
-//! so a peer that invents names gets a bounded number of paths for the life of the daemon, not only
-//! in one reply.
+//! Names that have paths, and the figures that were published there. In Graphite a path is a file
+//! that stays, so a peer that invents names gets a bounded number of paths for the life of the
+//! daemon, not only in one reply.
 //!
 //! Each level declares how its names get paths ([`Names`]). A configured name keeps its slot for 30
 //! days after the last reply that had it, an invented one for 30 days after its last job that had
@@ -25,7 +25,7 @@ const KEPT: i64 = 30 * 86_400;
 /// Time after which the memory is written if no slot was given or taken, s.
 const WRITTEN_EVERY: i64 = 3600;
 
-/// More words than Slurm has for anything.
+/// Number of words that is more than Slurm has for anything.
 const MOST_WORDS: usize = 256;
 
 /// The names of one collector.
@@ -33,7 +33,7 @@ const MOST_WORDS: usize = 256;
 pub struct NamedPaths {
     /// `None` if users have no paths of their own.
     users: Option<UserPaths>,
-    /// By the path before the name.
+    /// The names by the path before them.
     sets: BTreeMap<String, NameSet>,
     /// Names of sets that no round has had since the start, with the moment at which each was last
     /// seen.
@@ -312,7 +312,7 @@ pub struct Points<'a> {
 }
 
 impl Points<'_> {
-    /// For a batch, with the names that have paths.
+    /// Begins a batch, with the names that have paths.
     pub const fn new<'a>(
         prefix: &'a str,
         batch: &'a mut Batch,
@@ -491,7 +491,7 @@ impl Points<'_> {
     }
 }
 
-/// Which leaves have a value.
+/// The leaves that have a value.
 #[derive(Default)]
 struct Leaves {
     present: u64,

@@ -14,15 +14,15 @@ use slurm_snapshot::{NodeMark, Nodes, OutageClass, Service, changes_power, servi
 use self::counts::EventCounts;
 pub(crate) use self::metrics::{LEVELS, push};
 
-/// After so many seconds without a round, what began or ended meanwhile is not counted: with
-/// `follow`, another host's daemon may have counted it.
+/// Seconds without a round after which what began or ended meanwhile is not counted: with `follow`,
+/// another host's daemon may have counted it.
 const FORGOTTEN: i64 = 600;
 
 /// Seconds that a node may be silent before it counts as down.
 const SILENCE: i64 = 60;
 
-/// By how much `boot_time` differs between registrations without a reboot, and slurmctld's clock
-/// from a node's, s: less.
+/// Seconds, at most, by which `boot_time` differs between registrations without a reboot, and
+/// slurmctld's clock from a node's.
 const JITTER: i64 = 60;
 
 /// Events of the nodes of one cluster.
@@ -79,7 +79,7 @@ struct Outage {
 #[derive(Debug, Default)]
 pub(crate) struct EventsOfRound<'a> {
     total: (EventCounts, EventCounts),
-    /// By partition, if their members are known.
+    /// The counts by partition, if their members are known.
     partitions: Vec<(&'a str, (EventCounts, EventCounts))>,
 }
 

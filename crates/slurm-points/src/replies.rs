@@ -8,10 +8,10 @@ use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions};
 
 use crate::derive::whole_seconds;
 
-/// Which replies, and what those must hold.
+/// Replies, and the options that they must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Which replies.
+    /// The kinds of replies.
     pub replies: BTreeSet<ReplyKind>,
     /// The options that the replies must have.
     pub options: ReplyOptions,
@@ -36,11 +36,11 @@ pub struct ReplyCounters {
     pub readings_failed: u64,
     /// Number of the good readings that reported that nothing had changed.
     pub readings_unchanged: u64,
-    /// Not requested, because `max_duty` was used up.
+    /// Rounds without a request because `max_duty` was used up.
     pub skipped_duty: u64,
-    /// Not requested, because slurmctld was busy.
+    /// Rounds without a request because slurmctld was busy.
     pub skipped_busy: u64,
-    /// Not requested, because the round before was not over.
+    /// Rounds without a request because the round before was not over.
     pub skipped_round: u64,
     /// Readings that came after their slot.
     pub readings_late: u64,

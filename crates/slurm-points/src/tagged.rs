@@ -56,7 +56,7 @@ fn cluster_tags(prefix: &str) -> Vec<(&'static str, &str)> {
 struct Split<'a> {
     prefix: &'a str,
     below: &'a str,
-    /// As it is declared, with what varies in angle brackets.
+    /// The path as it is declared, with what varies in angle brackets.
     declared: Option<&'static str>,
 }
 

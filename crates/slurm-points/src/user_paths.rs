@@ -1,5 +1,5 @@
-//! Which users have their own paths. The choice is sticky and bounded over time, because in
-//! Graphite a path is a file that stays.
+//! Users that have their own paths. The choice is sticky and bounded over time, because in Graphite
+//! a path is a file that stays.
 //!
 //! The top `users` of a round have paths for the next day. Within any 30 days at most five times as
 //! many users get paths; the last fifth is reserved for heavy users. A path belongs to one uid for
@@ -52,7 +52,7 @@ pub(crate) struct Candidate<'a> {
 #[derive(Debug)]
 pub(crate) struct UserPaths {
     users: usize,
-    /// By uid and path.
+    /// The paths by uid and path.
     known: BTreeMap<(u32, String), PathState>,
     /// Changes that are not written yet: `fresh`, other paths, or one whose user was away; `moved`,
     /// only later moments.

@@ -159,7 +159,8 @@ fn add_rows(
     Ok(())
 }
 
-/// The use of the jobs named in the request.
+/// The use of the jobs named in the request. slurmdbd applies the time condition to their steps
+/// too.
 fn used(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallResult<Vec<Used>> {
     let records =
         connection.jobs(cluster, iter::empty(), &request.jobs, WITH_STEPS, time(request))?;

@@ -227,7 +227,7 @@ mod tests {
         assert_eq!((root.shares_raw, root.shares_norm, root.fairshare), (None, None, None));
     }
 
-    /// Without `limits` in AccountingStorageEnforce slurmctld leaves these counters at 0: an
+    /// slurmctld leaves these counters at 0 without `limits` in AccountingStorageEnforce: an
     /// account with 7 running jobs had 0.
     #[test]
     fn what_slurmctld_does_not_count_is_no_zero() {

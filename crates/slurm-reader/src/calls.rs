@@ -103,7 +103,8 @@ impl CallError {
         Self { call, errno, text }
     }
 
-    /// After a call that left `errno`: to be made before anything that could set it again.
+    /// Makes the error of a call that left `errno`: to be called before anything that could set it
+    /// again.
     fn last(call: &'static str) -> Self {
         Self::new(call, io::Error::last_os_error().raw_os_error().unwrap_or_default())
     }
@@ -441,6 +442,7 @@ impl Libslurm {
 }
 
 /// The part of libslurm's own configuration that is replaced while one controller is listed alone.
+/// SlurmctldAddr takes precedence over their addresses.
 #[derive(Debug)]
 pub(crate) struct ListedControllers {
     index: usize,

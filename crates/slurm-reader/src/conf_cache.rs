@@ -104,7 +104,10 @@ impl ConfCache {
     }
 
     /// The part that the reply to this request may lack. Nobody could use the reply without knowing
-    /// it, so it is requested first.
+    /// it, so it is requested first. Like the reply, the configuration is requested whole if the
+    /// request has no `since`; for a reply that can never be called unchanged, it is enough that it
+    /// was confirmed a moment ago for another. slurmdbd has its own PrivateData, which is requested
+    /// with the reply.
     pub(crate) fn visibility(
         &mut self,
         rpcs: &mut impl Rpcs,

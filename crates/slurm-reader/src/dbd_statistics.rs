@@ -18,7 +18,7 @@ use crate::values::moment;
 /// Indices of arrays: `DBD_ROLLUP_HOUR` and so on.
 const PERIODS: [&str; 3] = ["hour", "day", "month"];
 
-/// More users than ever ask one slurmdbd between two starts.
+/// Number of users that is more than ever ask one slurmdbd between two starts.
 const MOST_USERS: usize = 65_536;
 
 /// slurmdbd's statistics of itself, by user too if `users`.

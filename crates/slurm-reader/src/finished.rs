@@ -114,6 +114,7 @@ impl FinishedFold {
         self.has_rows
     }
 
+    /// Adds a row that ended in the time, once.
     pub(crate) fn add(&mut self, row: Unpacked<'_, slurmdb_job_rec_t>) {
         self.has_rows = true;
         let [from, to] = self.time;
@@ -252,7 +253,7 @@ impl FinishedFold {
     }
 }
 
-/// What a job's steps have used, added up as sacct does it.
+/// The use of a job's steps, added up as sacct does it.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     /// In µs.

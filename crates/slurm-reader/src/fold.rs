@@ -71,7 +71,7 @@ struct PartitionRow {
     eligible: Waits,
     started: Waits,
     expected: Expected,
-    /// From now to the planned starts.
+    /// The waits from now to the planned starts.
     starts: Waits,
 }
 
@@ -334,7 +334,8 @@ fn by_state(numbers: &NumberTallies) -> JobStates {
     }
 }
 
-/// By a word, which may be the same for several numbers; without those that have none.
+/// Adds up tallies by a word, which may be the same for several numbers; without those that have
+/// none.
 fn by_word(numbers: &NumberTallies, word: fn(u32) -> Option<String>) -> JobTallies {
     let mut words = JobTallies::new();
     for (word, tally) in numbers.iter().filter_map(|(number, tally)| Some((word(*number)?, tally)))

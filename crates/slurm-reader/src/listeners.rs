@@ -1,5 +1,5 @@
-//! Who would get the token in SLURM_JWT, which libslurm sends by itself, in the clear, to the
-//! programs that listen on the ports of slurmctld and slurmdbd.
+//! The programs that would get the token in SLURM_JWT, which libslurm sends by itself, in the clear,
+//! to those that listen on the ports of slurmctld and slurmdbd.
 //!
 //! On this host, another user may have taken such a port while its program was down. The question
 //! before a call and after it is no proof, because the program may change in between.
@@ -13,7 +13,7 @@ use slurm_snapshot::Role;
 use crate::calls::{CallError, CallResult, Libslurm};
 use crate::values::lossy;
 
-/// Where it is set, libslurm sends it instead of munge's credential.
+/// The variable with a token that libslurm sends instead of munge's credential.
 pub(crate) const TOKEN: &str = "SLURM_JWT";
 
 /// Checks who listens at those of these addresses that are this host's, if a token is used: each

@@ -64,8 +64,8 @@ impl OwnHost {
         }
     }
 
-    /// Until [`OwnHost::end_own`], only this host's own slurmctld is asked. A backup in standby
-    /// answers at once with `ESLURM_IN_STANDBY_MODE`.
+    /// Lets only this host's own slurmctld be asked, until [`OwnHost::end_own`]. A backup in
+    /// standby answers at once with `ESLURM_IN_STANDBY_MODE`.
     ///
     /// # Errors
     /// Nobody listens there, or this host is not in SlurmctldHost.
@@ -94,7 +94,7 @@ impl OwnHost {
         Ok(())
     }
 
-    /// From now on every controller may be asked again.
+    /// Lets every controller be asked again.
     pub(crate) fn end_own(&mut self, libslurm: &mut Libslurm, has_answered: bool) {
         self.has_answered = has_answered;
         if let Some(listed) = self.listed.take() {

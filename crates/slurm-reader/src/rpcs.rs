@@ -14,12 +14,12 @@ pub trait Rpcs {
     fn check_listeners(&mut self, _role: Role) -> Result<(), CallError> {
         Ok(())
     }
-    /// Until `end_own`, only this host's own slurmctld is asked.
+    /// Lets only this host's own slurmctld be asked, until `end_own`.
     ///
     /// # Errors
     /// Nobody listens there, or this host is not in SlurmctldHost.
     fn begin_own(&mut self) -> Result<(), CallError>;
-    /// From now on every controller may be asked again.
+    /// Lets every controller be asked again.
     fn end_own(&mut self, has_answered: bool);
     /// ClusterName of libslurm's own configuration.
     fn own_cluster(&mut self) -> Option<String>;

@@ -1,5 +1,4 @@
-//! Which library belongs to which release: the number in libslurm's soname and in
-//! `slurm_api_version()`.
+//! The release of each library: the number in libslurm's soname and in `slurm_api_version()`.
 //!
 //! A library used with the layout of another release silently gives shifted numbers, so the reader
 //! refuses every library except the one it was built for. `SLURM_VERSION_NUMBER` in the headers is

@@ -21,7 +21,7 @@ impl Waits {
         self.packed.push(u64::from(wait) << 32 | u64::from(jobs));
     }
 
-    /// Since when the jobs have waited, at `now`.
+    /// The moments since which the jobs have waited, at `now`.
     pub(crate) fn moments(self, now: i64) -> Option<Moments> {
         self.ranks().map(|(jobs, ranks)| {
             let [p50, p90, _, max] = ranks.map(|wait| now.saturating_sub(wait.into()));

@@ -10,7 +10,8 @@ use crate::statistics::{RpcType, RpcUser};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DbdStatistics {
-    /// Moment at which counting began: slurmdbd's start, or the last `sacctmgr clear stats`.
+    /// Moment at which counting began: slurmdbd's start, or the last `sacctmgr clear stats`. Unix
+    /// seconds on slurmdbd's clock.
     pub since: i64,
     /// By message type ([`crate::dbd_rpc_name`]).
     pub types: Vec<RpcType>,

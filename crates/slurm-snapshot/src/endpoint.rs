@@ -1,4 +1,4 @@
-//! Where slurmrestd listens: `https://host:6820`, `http://host:6820` or `unix:/path`.
+//! The address of slurmrestd: `https://host:6820`, `http://host:6820` or `unix:/path`.
 //!
 //! It is in this crate because the daemon and the reader apply the same rules to the setting.
 
@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// slurmrestd's default port.
 const PORT: u16 = 6820;
 
-/// Where slurmrestd listens.
+/// The address of slurmrestd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// A Unix socket: the kernel says which user asks.

@@ -88,9 +88,9 @@ as_array! {
         pub id: u64,
         /// Unix seconds on slurmctld's clock.
         pub end: i64,
-        /// When it was submitted, Unix seconds.
+        /// Moment at which it was submitted, Unix seconds.
         pub submit: i64,
-        /// When it started, Unix seconds, if it did.
+        /// Moment at which it started, Unix seconds, if it did.
         pub start: i64,
         /// Its own number, also of a task of an array. Its runs share it.
         pub job: u32,

@@ -33,7 +33,8 @@ pub type JobTallies = BTreeMap<String, JobTally>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobStates {
-    /// By the one word that squeue's `%T` shows, in lower case: `completing` hides the base state.
+    /// Jobs by the one word that squeue's `%T` shows, in lower case: `completing` hides the base
+    /// state.
     pub shown: JobTallies,
     /// The jobs of this cluster that have not ended, by base state.
     pub unfinished: JobTallies,
@@ -108,7 +109,7 @@ pub struct Jobs {
     pub last_update: i64,
     /// Records in the reply; a pending array is one.
     pub records: u64,
-    /// By state.
+    /// The jobs by state.
     pub states: JobStates,
     /// Jobs of base state pending by reason, in squeue's words (`Dependency`); `other`: reasons
     /// that have no word.
@@ -120,14 +121,14 @@ pub struct Jobs {
     pub started: Option<Started>,
     /// The expected starts of pending jobs.
     pub expected: Expected,
-    /// By partition.
+    /// Jobs by partition.
     pub partitions: BTreeMap<String, PartitionJobs>,
-    /// By account, if requested.
+    /// Jobs by account, if requested.
     pub accounts: NamedRows,
-    /// By QOS in lower case, if requested. From 24.11 on a pending job may have several: it counts
-    /// in each of them that has a row.
+    /// Jobs by QOS in lower case, if requested. From 24.11 on a pending job may have several: it
+    /// counts in each of them that has a row.
     pub qos: NamedRows,
-    /// By user, in the order of their ids, if requested.
+    /// Jobs by user, in the order of their ids, if requested.
     pub users: Vec<UserJobs>,
     /// Texts that could not be understood (a TRES count, a truncated array expression). Their jobs
     /// are counted, but the values in those texts are missing.
@@ -141,16 +142,16 @@ pub struct Jobs {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartitionJobs {
-    /// By state.
+    /// Its jobs by state.
     pub states: JobStates,
-    /// As for [`Jobs::pending_reasons`].
+    /// Its pending jobs by reason, as in [`Jobs::pending_reasons`].
     pub pending_reasons: JobTallies,
     /// The waits of its pending jobs.
     pub waiting: Waiting,
-    /// As for [`Jobs::started`].
+    /// Its jobs that have started, as in [`Jobs::started`].
     pub started: Option<Started>,
-    /// As for [`Jobs::expected`]: a job that waits in several partitions has one plan, in that
-    /// which lets it start first.
+    /// The expected starts of its jobs, as in [`Jobs::expected`]: a job that waits in several
+    /// partitions has one plan, in that which lets it start first.
     pub expected: Expected,
 }
 
@@ -159,7 +160,7 @@ pub struct PartitionJobs {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedRows {
-    /// By name; the empty one: jobs without a name.
+    /// Jobs by name; the empty one: jobs without a name.
     pub names: BTreeMap<String, NamedJobs>,
     /// Jobs with a name that has no row, each once, by state.
     pub rest: JobStates,
@@ -183,7 +184,7 @@ pub struct PublishedJobs {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedJobs {
-    /// By state.
+    /// Its jobs by state.
     pub states: JobStates,
     /// Whether one of them has or had nodes.
     pub has_started: bool,
@@ -200,21 +201,21 @@ pub struct UserJobs {
     /// The name was requested, but the answer has not come yet, so it is not known whether there is
     /// one.
     pub looking_up: bool,
-    /// By state.
+    /// Its jobs by state.
     pub states: JobStates,
     /// Whether one of them has or had nodes.
     pub has_started: bool,
 }
 
-/// Since when jobs of base state pending have waited.
+/// The moments since which jobs of base state pending have waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Waiting {
-    /// Since their submission: squeue's PendingTime. Includes all pending jobs.
+    /// The moments of their submission: squeue's PendingTime. Includes all pending jobs.
     pub submitted: Option<Moments>,
-    /// Since they may run: only jobs whose eligible time has come. Held jobs, those with an
-    /// unfulfilled dependency and those with a later begin time have none. If a begin time comes
-    /// while the reply is unchanged, the job counts from the next change on.
+    /// The moments since which they may run: only jobs whose eligible time has come. Held jobs,
+    /// those with an unfulfilled dependency and those with a later begin time have none. If a begin
+    /// time comes while the reply is unchanged, the job counts from the next change on.
     pub eligible: Option<Moments>,
 }
 
@@ -231,7 +232,7 @@ pub struct Moments {
     /// Nine tenths of the jobs have waited since this time or a later one (nearest rank): Unix
     /// seconds on slurmctld's clock.
     pub p90: i64,
-    /// Since when the job that has waited longest waits.
+    /// Moment since which the job that has waited longest waits.
     pub max: i64,
 }
 
@@ -254,7 +255,7 @@ pub struct Started {
 }
 
 /// The expected starts of pending jobs, by the start times that the backfill scheduler writes into
-/// them, again in each of its cycles.
+/// them, again in each of its cycles. slurmctld does not call that a change of the jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {

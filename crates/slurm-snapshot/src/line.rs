@@ -109,7 +109,7 @@ pub struct Reading {
     /// The reply to a request for the cluster itself.
     pub reply: Option<Reply>,
     /// The part that the reply may lack, if the table of replies names a word of PrivateData for
-    /// it.
+    /// it. It is requested from slurmctld before the reply; if that fails, the request fails.
     pub visibility: Option<Visibility>,
     /// The way in which slurmrestd was asked; `None` for a reader of libslurm.
     pub rest: Option<Rest>,

@@ -37,7 +37,7 @@ pub fn short_name(name: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    /// In Latin-1 one partition had three names, and the join by name found nothing.
+    /// Read as Latin-1, one partition had three names, and the join by name found nothing.
     #[test]
     fn the_same_bytes_are_the_same_name_and_others_are_another() {
         let names: [&[u8]; 5] =

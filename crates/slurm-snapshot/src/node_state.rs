@@ -1,4 +1,5 @@
-//! The meaning of a node's state, by sinfo's rules: how it counts, and which words it has.
+//! The meaning of a node's state, by sinfo's rules: how it counts, and which words it has. The same
+//! for every reader.
 //!
 //! A state is libslurm's number: a base state, and flags by bit. slurmrestd's words are made into
 //! it.
@@ -180,7 +181,7 @@ pub struct FoundNode {
     pub unparsed: u64,
     /// Load average × 100.
     pub cpu_load: Option<u32>,
-    /// Since when it has its reason.
+    /// Moment at which it got its reason.
     pub reason_time: Option<i64>,
     /// The release of its slurmd; empty if it has not registered since slurmctld was started.
     pub slurmd: String,

@@ -84,10 +84,10 @@ pub struct Nodes {
     /// a text that is no release; `unknown` for a node that has not registered since slurmctld was
     /// started.
     pub slurmds: BTreeMap<String, u64>,
-    /// Since when each drained or draining node has been in that state (its `reason_time`): Unix
-    /// seconds, oldest first. Nodes without a reason have no time.
+    /// Moments since which the drained and draining nodes are in that state (their `reason_time`):
+    /// Unix seconds, oldest first. Nodes without a reason have no time.
     pub drain_since: Vec<i64>,
-    /// Since when each node that is down and not drained has been in that state (its
+    /// Moments since which the nodes that are down and not drained are in that state (their
     /// `reason_time`): Unix seconds, oldest first. Nodes without a reason have no time. A drained
     /// node that goes down keeps the time of its reason.
     pub down_since: Vec<i64>,
@@ -136,7 +136,7 @@ pub struct OutNode {
     pub fail: bool,
     /// Whether its slurmd does not respond.
     pub not_responding: bool,
-    /// Since when it has its reason: Unix seconds.
+    /// Moment at which it got its reason: Unix seconds.
     pub since: Option<i64>,
 }
 

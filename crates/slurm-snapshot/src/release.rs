@@ -53,7 +53,7 @@ impl Release {
         Self { year, month }
     }
 
-    /// That of libslurm.so.N and v0.0.N.
+    /// The release of libslurm.so.N and v0.0.N.
     pub fn of_library(number: u32) -> Option<Self> {
         LIBRARIES.iter().find(|(known, _)| *known == number).map(|(_, release)| *release)
     }

@@ -52,7 +52,7 @@ pub struct ReplyRow {
     pub kind: ReplyKind,
     /// The name in request lines, logs and metric paths.
     pub name: &'static str,
-    /// Which reader asks.
+    /// The role of the reader that asks.
     pub role: Role,
     /// The cost for slurmctld.
     pub cost: Cost,

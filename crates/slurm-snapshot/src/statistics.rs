@@ -36,7 +36,7 @@ macro_rules! numbers_of_statistics {
 pub struct Statistics {
     /// Moment at which slurmctld answered: Unix seconds on its clock.
     pub req_time: i64,
-    /// Since when it has counted: Unix seconds on its clock.
+    /// Begin of its count: Unix seconds on its clock.
     pub req_time_start: i64,
     /// RPCs being served at this moment, one thread each.
     pub server_thread_count: u32,

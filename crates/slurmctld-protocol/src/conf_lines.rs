@@ -96,7 +96,7 @@ impl ConfFiles {
         Ok(())
     }
 
-    /// Where the file of this name is, which the file `outer` includes; `None`: it is a pattern, and
+    /// Finds the file of this name, which the file `outer` includes; `None`: it is a pattern, and
     /// no file.
     fn included_path(&mut self, outer: &Path, name: &str) -> Option<PathBuf> {
         // An absolute name replaces the folder.

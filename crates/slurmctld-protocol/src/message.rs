@@ -33,7 +33,7 @@ const HASH_K12: u8 = 2;
 /// 100 KB.
 pub(crate) const MOST: usize = 1 << 20;
 
-/// Who is to know the user, with its number in messages.
+/// The plugin that is to know the user, with its number in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Plugin {

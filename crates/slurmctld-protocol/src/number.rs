@@ -121,7 +121,8 @@ impl Releases {
     }
 }
 
-/// The numbers of one slurmctld that were found, kept also after a restart of this program.
+/// The numbers of one slurmctld that were found, kept also after a restart of this program. Nothing
+/// here makes a proved number wait. Times are Unix seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Found {

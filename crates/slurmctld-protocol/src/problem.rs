@@ -39,9 +39,9 @@ pub(crate) enum Cause {
     Busy,
     /// Another error number.
     Code(u32),
-    /// Not a reply, or one that ends early.
+    /// An answer that is no reply, or ends early.
     Reply,
-    /// Who answers is neither root nor SlurmUser.
+    /// An answer of a user who is neither root nor SlurmUser.
     Imposter,
 }
 

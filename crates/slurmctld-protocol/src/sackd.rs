@@ -13,7 +13,7 @@ const CREATE: u32 = 64_001;
 /// A token has a few hundred bytes.
 const MOST: usize = 64 << 10;
 
-/// Where Slurm's own clients look for the socket, in their order.
+/// The places where Slurm's own clients look for the socket, in their order.
 pub(crate) fn sockets(cluster: Option<&str>) -> Vec<PathBuf> {
     if let Some(named) = std::env::var_os("SLURM_SACK_SOCKET") {
         return vec![named.into()];

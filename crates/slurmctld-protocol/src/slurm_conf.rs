@@ -16,8 +16,8 @@ use crate::sackd;
 /// `SLURMCTLD_PORT`.
 const PORT: u16 = 6817;
 
-/// Where Slurm looks for slurm.conf after SLURM_CONF, if it is built as Debian builds it; the last
-/// is what slurmd writes where it runs configless.
+/// Places where Slurm looks for slurm.conf after SLURM_CONF, if it is built as Debian builds it;
+/// the last is what slurmd writes where it runs configless.
 pub const USUAL_CONFS: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
 
 /// munged's socket, unless AuthInfo names one.
@@ -82,7 +82,7 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, ConfError> {
     })
 }
 
-/// Where slurm.conf says that munged listens; `None`: munge is not used.
+/// The socket on which munged listens, by slurm.conf; `None`: munge is not used.
 ///
 /// # Errors
 /// slurm.conf, or a file that it includes, cannot be read.

@@ -44,7 +44,7 @@ struct LastJob {
     is_late: bool,
 }
 
-/// Where a job leaves its answer.
+/// The place where a job leaves its answer.
 #[derive(Default)]
 struct Slot {
     answer: Mutex<Answer>,

@@ -25,7 +25,8 @@ pub(crate) fn observe(sandbox: &Sandbox) -> Result<Observation> {
 
 impl Observation {
     /// The value that sdiag printed for a figure at this tick; `Some(None)` if it printed no line;
-    /// `None` if the figure may have changed in between.
+    /// `None` if the figure may have changed in between. A cycle's own figures may also have
+    /// changed and changed back.
     pub(crate) fn agreed(&self, figure: &Figure) -> Option<Option<i64>> {
         let (before, after) = (figure.in_sdiag(&self.before), figure.in_sdiag(&self.after));
         let steady =

@@ -86,7 +86,8 @@ impl Ticks<'_> {
     }
 
     /// Seconds that each tick came late: after the end of its slot, or after its begin if it and
-    /// the one before have figures.
+    /// the one before have figures. Of two that end together the newer one goes first; the older
+    /// one is a backlog, whose first tick waits 100 ms for a new connection.
     fn lateness(&self) -> BTreeMap<i64, Duration> {
         let all = self.all();
         let is_up = |at| all.contains(&(at, true));

@@ -1,4 +1,4 @@
-"""What others do: fork sdiag every second and parse its text. Prints the CPU of a round in µs: all, sdiag alone."""
+"""The way of others: fork sdiag every second and parse its text. Prints the CPU of a round in µs: all, sdiag alone."""
 import re, resource, subprocess, sys, time
 
 rounds, program = int(sys.argv[1]), sys.argv[2]

@@ -204,7 +204,7 @@ pub(crate) fn start(
 }
 
 /// The cost of `process` and its child in [`READINGS`] seconds of one reading each, after `settle`
-/// seconds.
+/// seconds. Ends the process.
 fn measure(folder: &Folder, mut process: Process, settle: f64) -> Result<Cost> {
     let pid = process.pid().context("a contender has ended")?;
     let child = proc::children(pid).first().copied();

@@ -25,7 +25,8 @@ pub(crate) struct Rule {
     pub(crate) severity: &'static str,
     /// The reason for this threshold, which becomes a comment in the file.
     reason: &'static str,
-    /// The problem, in a sentence with the value as `.Values.B`.
+    /// The problem, in a sentence with the value as `.Values.B`. There is no dollar sign, because
+    /// Grafana would take it for an environment variable.
     summary: &'static str,
     /// Advice on what to do first.
     advice: &'static str,

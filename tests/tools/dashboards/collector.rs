@@ -160,6 +160,7 @@ fn work() -> Row {
 pub(crate) const TROUBLE: &str = "What was not zero";
 
 /// Figures that are 0 on a good day: those that happened in an interval, and those that are so now.
+/// The figures at the top say whether one of these is worth a look.
 fn trouble() -> Row {
     let own = |path: &str| format!("$prefix.slurm_graphite.$host.{path}");
     let counted = [

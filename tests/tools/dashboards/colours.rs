@@ -51,7 +51,7 @@ pub(crate) const JOBS: [(&str, &str); 20] = [
 ];
 
 /// The reasons why jobs wait: for their turn and for nodes, because the user chose so, or because
-/// somebody must look.
+/// somebody must look. Any other reason is a limit.
 pub(crate) const REASONS: [(&str, &str); 12] = [
     ("Priority", "blue"),
     ("Resources", "blue"),

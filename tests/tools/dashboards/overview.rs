@@ -28,7 +28,8 @@ pub(crate) fn dashboard() -> Dashboard {
     }
 }
 
-/// The age of slurmctld's last answer, by the clock of Graphite's host, to half an interval.
+/// The age of slurmctld's last answer, by the clock of Graphite's host, to half an interval. Never
+/// below 0, whatever the clocks say.
 pub(crate) fn age_of_data() -> Panel {
     // Per minute, a step at which both series have points: VictoriaMetrics subtracts only where
     // there is a point, and graphite-web, at a full minute, subtracts nothing or from nothing,
@@ -240,7 +241,8 @@ pub(crate) fn nodes_by_name() -> Panel {
     .sized(24, 11)
 }
 
-/// The share of the jobs that ended within the last hour, but not as their users intended.
+/// The share of the jobs that ended within the last hour, but not as their users intended. The
+/// division by 0 or 1 leaves no point where there is no round.
 pub(crate) const FAILING: &str = "divideSeries(divideSeries(movingSum(sumSeries(group(\
     $prefix.slurm_jobs_finished.total.state.{failed,node_fail,out_of_memory,boot_fail}.gauge-jobs, \
     scale($prefix.slurm_jobs_finished.total.work.gauge-jobs, 0))), '1hour'), \

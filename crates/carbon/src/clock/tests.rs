@@ -9,7 +9,7 @@ thread_local! {
     static AGES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// From now on this thread sees these clocks; `None`: those of the host.
+/// Gives this thread these clocks from now on; `None`: those of the host.
 pub(crate) fn set(now: Option<Moment>) {
     NOW.set(now);
 }

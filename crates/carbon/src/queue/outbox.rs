@@ -30,7 +30,7 @@ pub(crate) struct DueBatch {
     pub(crate) frames: Option<Arc<[Frame]>>,
 }
 
-/// Which batches may be next.
+/// A choice of batches that may be next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DueFilter {
     All,
@@ -55,7 +55,7 @@ pub(crate) enum Loaded {
 pub struct Status {
     /// Whether there is a connection.
     pub connected: bool,
-    /// Since when it has been connected, disconnected or in doubt, whichever is true now. Unix
+    /// Moment since which it is connected, disconnected or in doubt, whichever is true now, Unix
     /// seconds.
     pub since: i64,
     /// Connections that were made while there was none.
@@ -86,15 +86,15 @@ pub struct Status {
     pub unsent: Ticks,
     /// Timestamp of the oldest of them, Unix seconds.
     pub oldest_unsent: Option<i64>,
-    /// Since when it has been that one, Unix seconds: while ticks are sent, it moves on.
+    /// Moment since which it is that one, Unix seconds: while ticks are sent, it moves on.
     pub oldest_since: i64,
     /// Batches that were written before a loss and are to be written again.
     pub again: Ticks,
     /// Number of ticks of these two that are held back: they are provisional, or their age is not
     /// known.
     pub held_back: u64,
-    /// Since when the batch that has waited longest has waited, Unix seconds: since its timestamp,
-    /// or, if it was written before, since the loss.
+    /// Moment since which the batch that has waited longest waits, Unix seconds: since its
+    /// timestamp, or, if it was written before, since the loss.
     pub waits_since: Option<i64>,
     /// Batches that were written and, as far as is known, not read.
     pub unread: u64,

@@ -57,7 +57,7 @@ pub(super) struct QueueState {
     /// Those that were lost with their files.
     pub(super) removed: BTreeSet<u64>,
     pub(super) status: QueueStatus,
-    /// Since when `durable` has its value, by CLOCK_BOOTTIME; `None`: since the start.
+    /// Moment since which `durable` has its value, by CLOCK_BOOTTIME; `None`: since the start.
     pub(super) durable_since: Option<Duration>,
     pub(super) said_undurable: bool,
 }
@@ -81,7 +81,7 @@ pub(super) struct DestinationState {
     pub(super) news: Arc<Notify>,
     /// Its sender's counters, and its losses.
     pub(super) status: Status,
-    /// Since when it has been connected, disconnected or in doubt, by CLOCK_BOOTTIME.
+    /// Moment since which it is connected, disconnected or in doubt, by CLOCK_BOOTTIME.
     pub(super) since: Duration,
     /// The oldest tick that was never sent, and since when it is that one.
     pub(super) oldest: (Option<i64>, Duration),

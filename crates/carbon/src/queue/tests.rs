@@ -508,7 +508,7 @@ fn a_run_after_a_step_back_of_the_clock_has_no_id_of_the_one_before() {
     assert!(after + ticks_of_a_day < before, "{after} {before}");
 }
 
-/// After a planned restart `status` said that ticks had not been sent, which Carbon had read.
+/// Ticks that Carbon had read were unsent in `status` after a planned restart.
 #[tokio::test]
 async fn what_an_earlier_run_has_sent_is_to_be_sent_again_and_not_unsent() {
     let dir = tempfile::tempdir().unwrap();
@@ -563,7 +563,7 @@ async fn what_may_have_been_written_before_a_kill_is_unsent_after_it_and_after_t
     assert_eq!((status.unproved, status.dropped.full), (13 - 2, 2), "the last two came later");
 }
 
-/// After SIGCONT it would go on, and two processes would write to the folder.
+/// A stopped process would go on after SIGCONT, and two processes would write to the folder.
 #[tokio::test]
 async fn a_folder_of_a_process_that_is_stopped_is_refused() {
     let dir = tempfile::tempdir().unwrap();

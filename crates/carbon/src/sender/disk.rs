@@ -22,12 +22,12 @@ const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct DiskWaits {
-    /// Until when nothing is sent by time while the file is not open.
+    /// Moment until which nothing is sent by time while the file is not open.
     opens_until: Instant,
-    /// Until when the backlog is not read from disk: otherwise each live tick would wait for a disk
-    /// that does not answer.
+    /// Moment until which the backlog is not read from disk: otherwise each live tick would wait
+    /// for a disk that does not answer.
     pub(super) load_again: Option<Instant>,
-    /// Since when the disk has returned nothing, and whether the log says so.
+    /// Moment since which the disk has returned nothing, and whether the log says so.
     refused: Option<(Instant, bool)>,
     /// The ticket for what is not recorded yet, and until when the next tick waits.
     unrecorded: Option<(u64, Instant)>,
@@ -41,12 +41,12 @@ impl DiskWaits {
         Self { opens_until, load_again: None, refused: None, unrecorded: None, is_slow_said: false }
     }
 
-    /// Until when ticks of this run wait for those of an earlier one, by time.
+    /// Moment until which ticks of this run wait for those of an earlier one, by time.
     pub(super) fn unopened_until(&self, outbox: &Outbox) -> Option<Instant> {
         (Instant::now() < self.opens_until && outbox.is_unopened()).then_some(self.opens_until)
     }
 
-    /// Until when nothing is read from disk.
+    /// Moment until which nothing is read from disk.
     pub(super) fn hangs_until(&self, now: Instant) -> Option<Instant> {
         self.load_again.filter(|&again| again > now)
     }
@@ -93,7 +93,7 @@ impl DiskWaits {
         self.unrecorded = outbox.record_done().map(|ticket| (ticket, until));
     }
 
-    /// Until when the next tick of the backlog waits for that.
+    /// Moment until which the next tick of the backlog waits for the record of the one before.
     pub(super) fn records_until(&mut self, outbox: &Outbox, now: Instant) -> Option<Instant> {
         let (ticket, until) = self.unrecorded?;
         if outbox.is_recorded(ticket) {

@@ -33,7 +33,7 @@ pub(super) enum PathWatch {
     Silent(Instant),
     /// The newer connection has been acknowledged since then, after so many tries on the older one.
     NewerAnswers(u32),
-    /// There was one more try, seen at this look.
+    /// The kernel has tried once more, as this look showed.
     TriedAgain(Instant),
     /// It was not answered.
     Dead,

@@ -22,11 +22,13 @@ const RENEW_EVERY: Duration = Duration::from_secs(60);
 const OUTLIVES_A_PROXY: Duration = Duration::from_secs(30);
 const RENEW_LEAST: Duration = Duration::from_secs(1);
 /// Time that a new connection must live before the old one is half-closed, because a receiver that
-/// allows only one connection closes the second at once.
+/// allows only one connection closes the second at once. One that has answered since the last loss
+/// allows two.
 const LIVES_AFTER: Duration = Duration::from_millis(100);
 
 /// Time that a connection must live after a write before the next failure starts with a short delay
-/// again.
+/// again. A port that accepts connections and closes them at once accepts writes too, and must not
+/// be called at full speed.
 const DELIVERED_AFTER: Duration = Duration::from_secs(1);
 
 /// The connections to one destination, from one loss to the next.
@@ -52,7 +54,7 @@ impl<C> Links<C> {
         self.delivered.is_some_and(|written| written.elapsed() >= DELIVERED_AFTER)
     }
 
-    /// For how long nothing has been written to the connection.
+    /// Time for which nothing has been written to the connection.
     pub(super) fn idle(&self) -> Duration {
         self.current.last_write.unwrap_or(self.current.since).elapsed()
     }

@@ -17,9 +17,9 @@ use crate::connection::Stream;
 use crate::connection_error::{ConnectionError, Result};
 use crate::ledger::Ledger;
 
-/// If a peer closes a connection sooner than this after the last byte, idleness is not the reason.
+/// Time after the last byte within which a close by the peer does not show an idle timer.
 const IDLE_LEAST: Duration = Duration::from_millis(500);
-/// After so many connections in a row that were closed right after a write, the protocol may be the
+/// Number of connections in a row, closed right after a write, after which the protocol may be the
 /// wrong one.
 const CLOSED_AT_ONCE: u32 = 3;
 /// Time that a program that is not Carbon is left alone at least. After that, a connection must
@@ -135,7 +135,7 @@ impl SenderTask {
         self.say_state(before);
     }
 
-    /// For how long a connection must last to clear the peer of not being Carbon.
+    /// Time that a connection must last to clear the peer of not being Carbon.
     fn lasts_after(&self) -> Duration {
         self.outbox.change_ledger(|ledger| ledger.resend_window).max(LEFT_ALONE)
     }
@@ -225,7 +225,8 @@ impl SenderTask {
         }
     }
 
-    /// If everything is acknowledged and answered, there is nothing to look at before the next tick.
+    /// Looks at the path if it is time. There is nothing to look at before the next tick if
+    /// everything is acknowledged and answered.
     fn look_if_due<C: Stream>(&self, links: &mut Links<C>, is_unacked: bool) -> Result {
         if !is_unacked && !links.renewal.is_asked() {
             links.path = PathWatch::Quiet;

@@ -602,7 +602,7 @@ async fn a_receiver_that_is_always_slow_to_answer_gets_its_backlog() {
     sender.stop();
 }
 
-/// After ten minutes the daemon used to close it, and then had none.
+/// The daemon used to close such a connection after ten minutes, and then had none.
 #[tokio::test(start_paused = true)]
 async fn a_certificate_that_expires_costs_no_connection_that_works() {
     let _receiver = world::begin(&[ReceiverKind { tls: true, ..ReceiverKind::default() }]);
@@ -636,7 +636,7 @@ async fn a_lack_of_file_descriptors_costs_no_connection_that_works() {
     sender.stop();
 }
 
-/// After ten minutes the connection was closed, because "the receiver accepts no second
+/// The connection was closed after ten minutes, because "the receiver accepts no second
 /// connection", and nothing was sent until the name service was back.
 #[tokio::test(start_paused = true)]
 async fn a_name_that_cannot_be_looked_up_for_an_hour_costs_no_connection_and_no_renewal() {

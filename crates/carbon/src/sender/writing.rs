@@ -17,7 +17,7 @@ use crate::connection::Stream;
 use crate::connection_error::Result;
 use crate::queue::{DueBatch, DueFilter, Loaded};
 
-/// For how long a drain sends what is on disk.
+/// Time for which a drain sends what is on disk.
 const DRAINS_STORED_FOR: Duration = Duration::from_secs(1);
 /// Time after which the sender looks again whether the peer's kernel has acknowledged everything.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(50);

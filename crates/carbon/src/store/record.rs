@@ -143,7 +143,7 @@ pub(super) fn before_body(head: &Head) -> Vec<u8> {
 /// A record with an undamaged head.
 #[derive(Debug)]
 pub(super) struct Record<'a> {
-    /// Where it is in the segment.
+    /// Its place in the segment.
     pub(super) offset: usize,
     /// How long it is without its body.
     pub(super) length: u32,

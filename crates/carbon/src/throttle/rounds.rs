@@ -25,8 +25,8 @@ use std::time::Duration;
 
 /// An answer that took at most this share of `stall_timeout` is quick.
 const QUICK: u32 = 10;
-/// After so many quick answers, a peer that hung is treated like any other. With half as many, the
-/// simulation writes some ticks a third time.
+/// Number of quick answers after which a peer that hung is treated like any other. With half as
+/// many, the simulation writes some ticks a third time.
 const PATIENCE: u32 = 40;
 
 /// The number of ticks of the backlog in each round.

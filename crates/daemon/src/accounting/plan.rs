@@ -6,25 +6,25 @@ use slurm_snapshot::{ReplyKind, ReplyOptions, Request};
 
 use crate::config::Config;
 
-/// How far slurmctld's clock may be ahead of ours, s.
+/// Seconds that slurmctld's clock may be ahead of ours.
 pub(super) const AHEAD: i64 = 300;
 
 /// Ids may take this fraction of `queue.max_bytes`: one eighth.
 const PART: u64 = 8;
 
-/// What is read, and how much of it is remembered.
+/// The settings of finished jobs: which times are read, and how many ids are remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Seconds between two rounds.
     pub(crate) every: i64,
     /// Seconds of end times that each round reads.
     pub(crate) window: i64,
-    /// How late a job may be reported, s.
+    /// Seconds after its end within which a job may still be reported.
     pub(crate) catch_up: i64,
     pub(crate) levels: Levels,
     /// Whether the CPU time of their steps is read.
     pub(crate) efficiency: bool,
-    /// How many ids are remembered.
+    /// Number of ids that are remembered.
     pub(crate) most_ids: usize,
 }
 

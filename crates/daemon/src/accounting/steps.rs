@@ -16,12 +16,12 @@ const MOST_JOBS: usize = 1000;
 #[derive(Debug)]
 pub(super) struct Measuring {
     finished: Finished,
-    /// Of all requests so far, µs.
+    /// Time that all requests so far have taken, µs.
     elapsed: u64,
     /// Jobs still to be requested, and those in the request.
     left: Vec<StartedJob>,
     requested: Vec<StartedJob>,
-    /// How many are requested at once.
+    /// Number of jobs in one request.
     most: usize,
     /// Jobs whose steps did not come.
     lost: Vec<u64>,

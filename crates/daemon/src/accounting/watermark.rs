@@ -12,10 +12,10 @@ use slurm_points::finished::{FinishedRound, HOUR};
 pub(super) struct Watermark {
     /// The newest tick at which the queue was empty.
     pub(super) quiet: Option<i64>,
-    /// What ended before this, and was sent to slurmdbd in time, has been read.
+    /// Moment before which every end that reached slurmdbd in time has been read, Unix seconds.
     pub(super) read_until: Option<i64>,
-    /// When the last round began that read everything since the floor: once an hour, because an end
-    /// may be set late.
+    /// Begin of the last round that read everything since the floor. There is one an hour, because
+    /// an end may be set late.
     pub(super) read_all_at: Option<i64>,
 }
 

@@ -77,7 +77,7 @@ impl SlurmctldSeen {
         self.entry.last_answer = Some(now);
     }
 
-    /// For `status`, in Unix seconds.
+    /// The entry for `status`, in Unix seconds.
     pub(crate) fn entry(&self) -> SlurmctldEntry {
         let entry = self.entry.clone();
         SlurmctldEntry {
@@ -104,7 +104,7 @@ impl SlurmctldSeen {
         }
     }
 
-    /// For systemd.
+    /// The words for systemd.
     pub(crate) const fn words(&self) -> &'static str {
         match self.entry.answers {
             None => "waiting for the first reading",

@@ -95,12 +95,12 @@ pub(super) fn write(
 
 /// A file of Carbon's as it is, and as it should be.
 struct Change {
-    /// Behind all symbolic links: a link to it stays one.
+    /// The file behind all symbolic links: a link to it stays one.
     place: ConfLocation,
     /// `None`: there is no such file yet.
     old: Option<Vec<u8>>,
     new: Vec<u8>,
-    /// Whose owner and mode the new file gets.
+    /// A file whose owner and mode the new file gets.
     like: Metadata,
 }
 

@@ -159,7 +159,7 @@ fn rights(path: &Path) -> u32 {
     path.metadata().map_or(0, |file| file.mode())
 }
 
-/// Which file is used, and those that are not believed.
+/// The lines about the file that is used, and about those that are not believed.
 fn configuration(config: &Config) -> Vec<CheckLine> {
     let passed_over = config.passed_over.iter().map(|text| {
         let advice = "Run this command as that user, or give the file and its directories to root.";
@@ -220,7 +220,7 @@ impl CheckLine {
         Self { mark: Mark::Wrong, text: text.into(), advice: Some(advice.into()) }
     }
 
-    /// Not checked, and why.
+    /// A line about what was not checked, and why.
     fn unknown(text: impl Into<String>) -> Self {
         Self { mark: Mark::Note, text: text.into(), advice: None }
     }

@@ -64,7 +64,7 @@ pub(super) fn once(options: &Options, replay: Option<&Path>, sends: bool) -> Res
 pub(super) struct Ticks<'a> {
     config: &'a Config,
     collecting: Collecting,
-    /// That of the last reading's paths.
+    /// The prefix of the last reading's paths.
     pub(super) prefix: String,
 }
 

@@ -158,7 +158,7 @@ struct Daemon {
     /// The last reload, if it was refused.
     refused: Option<RefusedEntry>,
     status_socket: StatusSocket,
-    /// By CLOCK_BOOTTIME.
+    /// Moment of the start, by CLOCK_BOOTTIME.
     started: i64,
     last_tick: Option<i64>,
     is_clock_unset: bool,

@@ -50,7 +50,7 @@ struct Watch {
     view: View,
     /// Moment of the last reading; before the first, of the start.
     answered: Instant,
-    /// Since when a request is on its way.
+    /// Moment at which the request under way was sent.
     asked: Option<Instant>,
 }
 

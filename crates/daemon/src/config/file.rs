@@ -1,5 +1,5 @@
-//! Which configuration file is read: the one that --config names, or else the default file, which
-//! may be missing.
+//! The choice of the configuration file: the one that --config names, or else the default file,
+//! which may be missing.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -19,7 +19,7 @@ pub(crate) struct ConfigFile {
     /// `None`: there is no default file.
     pub(super) path: Option<PathBuf>,
     pub(super) text: String,
-    /// Not every user of this host may read it.
+    /// Some users of this host may not read it.
     pub(super) is_private: bool,
     /// Default files that are not believed, and why.
     pub(super) passed_over: Vec<String>,
@@ -100,7 +100,7 @@ impl From<Unreadable> for Problems {
     }
 }
 
-/// Where the default file may be, in this order.
+/// The places of the default file, in the order in which they are tried.
 pub(crate) fn default_paths() -> Vec<PathBuf> {
     if let Some(path) = std::env::var_os(VARIABLE) {
         return vec![path.into()];
@@ -109,8 +109,8 @@ pub(crate) fn default_paths() -> Vec<PathBuf> {
     below_prefix(&program).into_iter().chain([Path::new("/etc").join(BELOW)]).collect()
 }
 
-/// Where `make install PREFIX=` puts it, for a program that was installed with it; below /usr it is
-/// in /etc.
+/// The place where `make install PREFIX=` puts it, for a program that was installed with it; below
+/// /usr it is in /etc.
 fn below_prefix(program: &Path) -> Option<PathBuf> {
     let prefix = program.parent().filter(|folder| folder.ends_with("bin"))?.parent()?;
     (prefix != Path::new("/usr") && prefix != Path::new("/"))

@@ -21,7 +21,7 @@ pub(crate) struct Flags {
     pub(crate) log: LogFlags,
 }
 
-/// Those of `once`.
+/// The flags of `once`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OnceFlags {
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(crate) struct OnceFlags {
     asking: StatsFlags,
 }
 
-/// Those of commands that only ask slurmctld.
+/// The flags of commands that only ask slurmctld.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StatsFlags {
     #[command(flatten)]
@@ -59,7 +59,7 @@ impl From<PathFlags> for Flags {
     }
 }
 
-/// Where points go.
+/// Flags about destinations.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct CarbonFlags {
     #[arg(

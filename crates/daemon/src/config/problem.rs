@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub(crate) struct Problems {
     /// The file that the line numbers are of.
     pub(super) file: Option<PathBuf>,
-    /// Not every user of this host may read that file.
+    /// Some users of this host may not read that file.
     pub(super) is_private: bool,
     pub(super) list: Vec<Problem>,
     /// The line of each key that was read.

@@ -102,7 +102,7 @@ pub(super) fn text(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// As it may be in a header of HTTP.
+/// Accepts a name that can be in a header of HTTP.
 pub(super) fn user_name(text: &str) -> Result<String, String> {
     let is_one = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
     if is_one { Ok(text.to_owned()) } else { Err(format!("{text:?} is not a user name")) }

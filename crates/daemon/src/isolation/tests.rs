@@ -104,7 +104,7 @@ struct World {
     heard: u64,
     heartbeat: u64,
     asserted: u64,
-    /// Until then nothing listens on the backup's port.
+    /// Moment until which nothing listens on the backup's port.
     closed: u64,
     // The primary's daemon.
     isolation: Isolation,
@@ -367,7 +367,7 @@ fn no_order_of_events_overwrites_a_backups_slots_drops_unseen_or_waits_for_ever(
     assert!(takeovers > 500, "only {takeovers}");
 }
 
-/// Longer sequences, at random moments; with a seed that the failure prints by its events.
+/// Tries longer sequences, at random moments; with a seed that the failure prints by its events.
 #[test]
 fn no_long_sequence_of_events_does_either() {
     let mut random = 7_u64;

@@ -1,4 +1,4 @@
-//! Which reader program to start: one is installed for each libslurm, and the host has one
+//! The choice of the reader program: one is installed for each libslurm, and the host has one
 //! libslurm, or none.
 
 use std::ffi::{OsStr, OsString};
@@ -15,10 +15,10 @@ use crate::trust::{Disbelief, check_found_file};
 const NAME: &str = "slurm-graphite-reader";
 /// The one of slurmrestd.
 const REST_NAME: &str = "slurm-graphite-rest-reader";
-/// Where it is set, libslurm uses this token instead of munge.
+/// The variable with a token that libslurm uses instead of munge.
 pub(crate) const TOKEN: &str = "SLURM_JWT";
 const PACKAGED: &str = "/usr/libexec/slurm-graphite";
-/// Below the prefix of an installation.
+/// The folder of readers below the prefix of an installation.
 const LIBEXEC: &str = "libexec/slurm-graphite";
 /// Time that the search may take: file systems over the network are slow, and may hang.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -28,7 +28,7 @@ const TRIPLET: &str = "/usr/lib/x86_64-linux-gnu";
 #[cfg(not(target_arch = "x86_64"))]
 const TRIPLET: &str = "/usr/lib/aarch64-linux-gnu";
 
-/// Where distributions, and sites with a Slurm of their own, have libslurm.
+/// Folders where distributions, and sites with a Slurm of their own, have libslurm.
 const LIBRARY_FOLDERS: [&str; 7] = [
     TRIPLET,
     "/usr/lib64",
@@ -39,7 +39,7 @@ const LIBRARY_FOLDERS: [&str; 7] = [
     "/opt/slurm/lib",
 ];
 
-/// Whom a reader asks, and by what. Its number is in the figure `reader`.
+/// The way in which a reader asks. Its number is in the figure `reader`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ReaderKind {
     /// slurmctld, by libslurm.
@@ -57,7 +57,7 @@ impl ReaderKind {
         if slurm.rest.endpoint.is_some() { Self::Rest } else { Self::named(program) }
     }
 
-    /// As its name tells.
+    /// The kind that the program's name tells.
     pub(super) fn named(program: &Path) -> Self {
         match program.file_name() {
             Some(name) if name == REST_NAME => Self::Rest,
@@ -65,7 +65,7 @@ impl ReaderKind {
         }
     }
 
-    /// In `status`, and in the daemon's memory.
+    /// The name in `status`, and in the daemon's memory.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Libslurm => "libslurm",
@@ -74,7 +74,7 @@ impl ReaderKind {
         }
     }
 
-    /// Whose messages are on its stderr: libslurm logs there.
+    /// The program whose messages are on its stderr: libslurm logs there.
     pub(super) const fn speaker(self) -> &'static str {
         match self {
             Self::Libslurm => "libslurm",
@@ -86,7 +86,7 @@ impl ReaderKind {
 /// The dynamic loader's words about a library that it does not find.
 const ABSENT: &str = "cannot open shared object file";
 
-/// There is no reader to start.
+/// A reason why there is no reader to start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum NoReader {
@@ -97,7 +97,7 @@ pub(crate) enum NoReader {
     /// Every reader is there, and what it needs is not.
     #[error("this host has no libslurm. {INSTALL_LIBSLURM}")]
     NoLibrary,
-    /// And the native reader cannot take its place, because of this.
+    /// The native reader cannot take the place of the missing one, because of this.
     #[error("{0} needs libslurm's reader: {1}")]
     Needed(&'static str, Box<Self>),
     /// Nor libslurm, so what is missing first is slurm.conf.
@@ -223,7 +223,7 @@ fn numbered(
 pub(super) struct LocatedReaders {
     /// The programs to try, in that order.
     pub(super) programs: Vec<PathBuf>,
-    /// If none of them fits, the native reader is used.
+    /// The native reader is used if none of them fits.
     pub(super) is_native: bool,
     /// N of every libslurm.so.N.
     pub(super) sonames: Vec<u32>,
@@ -238,14 +238,14 @@ pub(super) struct LocatedReaders {
 pub(super) struct FoundReaders {
     /// In the order in which they are tried.
     pub(super) programs: Vec<PathBuf>,
-    /// If none of them fits, the native reader is used.
+    /// The native reader is used if none of them fits.
     pub(super) is_native: bool,
-    /// Those that are not believed, and why.
+    /// The programs that are not believed, and why.
     pub(super) passed_over: Vec<String>,
 }
 
 impl FoundReaders {
-    /// Those of these programs that only trusted users can have put there.
+    /// Keeps those of these programs that only trusted users can have put there.
     fn believe(found: impl IntoIterator<Item = PathBuf>) -> Self {
         let mut readers = Self::default();
         for program in found.into_iter().filter(|path| path.is_file()) {

@@ -101,7 +101,7 @@ impl SaidLines {
 /// The lines of a role's readers that the log has.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LoggedLines {
-    /// Since the last reading, so that what libslurm repeats at every call, and every reader at its
+    /// Lines since the last reading: what libslurm repeats at every call, and every reader at its
     /// start, is logged once.
     lines: SaidLines,
     minute: Arc<Mutex<LogMinute>>,
@@ -152,7 +152,7 @@ impl LoggedLines {
         self.lines.remember(text, REMEMBERED) && self.minute().admit()
     }
 
-    /// After a reading, what is said again is news.
+    /// Forgets the lines at a reading: what comes again after it is news.
     pub(super) fn forget(&self) {
         self.lines.forget();
         self.minute().report_when_over();

@@ -30,7 +30,7 @@ const STALE_AFTER: Duration = Duration::from_secs(60);
 /// The reader that gets the requests.
 enum ActiveReader {
     Process(Box<Process>),
-    /// That of [`ReaderMemory`].
+    /// The native reader in [`ReaderMemory`].
     Native,
 }
 

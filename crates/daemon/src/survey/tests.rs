@@ -54,8 +54,7 @@ enum Fate {
     SetBack,
 }
 
-/// In each of these the starts since the round before were in no point. One job starts in each
-/// second.
+/// The starts since the round before were in no point in each of these cases.
 #[tokio::test]
 async fn every_start_is_in_one_point_whatever_happened_to_the_reply_before() {
     use Fate::{Failed, Good, Late, Reloaded, SetBack};

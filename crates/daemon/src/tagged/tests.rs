@@ -116,7 +116,8 @@ fn filled(prefix: &str, below: &str, leaf: &str, names: &[String]) -> String {
     format!("{prefix}.{}.gauge-{leaf}", components.collect::<Vec<_>>().join("."))
 }
 
-/// As Carbon's TaggedSeries and graphite-web's tables have it; VictoriaMetrics allows more of each.
+/// Accepts a name with tags as Carbon's TaggedSeries and graphite-web's tables do; VictoriaMetrics
+/// allows more of each.
 fn check(tagged: &str) -> Result<(), String> {
     let wrong = |what: &str| Err(format!("{tagged}: {what}"));
     let mut parts = tagged.split(';');

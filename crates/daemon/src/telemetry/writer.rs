@@ -34,7 +34,7 @@ struct Lines {
     waiting: VecDeque<Vec<u8>>,
     /// Bytes of the lines that wait, and of the one that is being written.
     bytes: usize,
-    /// Not written since the log last said so.
+    /// Number of lines that were not written since the log last said so.
     dropped: u64,
     has_thread: bool,
 }

@@ -153,7 +153,7 @@ impl Diag {
         Ok(Some(s))
     }
 
-    /// Those means whose sums are absent, and which are what they are named after.
+    /// Keeps the means whose sums are absent, and which are what they are named after.
     fn meaningful(&self, means: Means, s: &Statistics) -> Means {
         let sizes = means.bf_table_size.filter(|_| self.version <= LAST_TABLE_SIZE_MEAN);
         Means {

@@ -45,11 +45,14 @@ impl<'a> Item<'a> {
 
     /// A number; an error if there is no value, or if it is not a whole number or does not fit.
     pub(super) fn needed<T: TryFrom<i128>>(self, name: &str) -> Result<T, String> {
+    /// The member of this name; `null` if there is none. A test fails that asks for a member which
+    /// is forgotten in `READ`: it would be absent in every answer.
         self.number(name)?.ok_or_else(|| format!("{name} is missing: the response is incomplete"))
     }
 
-    /// As `number`, for an unsigned C number, whose two highest values mean "no value" and
-    /// "infinite", in 64 bits those of 32 too; older versions write them as negative numbers.
+    /// Reads a number as `number` does, if it is an unsigned C number, whose two highest values
+    /// mean "no value" and "infinite", in 64 bits those of 32 too; older versions write them as
+    /// negative numbers.
     pub(super) fn value<T: TryFrom<i128>>(self, name: &str) -> Result<Option<T>, String> {
         let last = i128::from(u64::MAX);
         match self.amount(name) {
@@ -146,7 +149,7 @@ fn flag(value: &Value) -> Option<bool> {
 enum Number {
     None,
     Is(i128),
-    /// Not a number.
+    /// A value that is no number.
     Wrong,
 }
 

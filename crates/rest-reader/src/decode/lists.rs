@@ -9,10 +9,10 @@ use slurm_snapshot::{
 use super::Payload;
 use super::item::Item;
 
-/// More partitions than any cluster has, each of which has 19 paths.
+/// Number of partitions that is more than any cluster has; each has 19 paths.
 const MOST_PARTITIONS: usize = 1000;
 
-/// More controllers than any release allows.
+/// Number of controllers that is more than any release allows.
 const MOST_CONTROLLERS: usize = 64;
 
 impl Payload for Licenses {

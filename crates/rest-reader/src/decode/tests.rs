@@ -343,7 +343,7 @@ fn only_a_remote_licence_has_a_server_that_counts() {
     assert_eq!(seen, [(Some(9), Some(4)), (None, None)]);
 }
 
-/// From v0.0.44 on; 4294967295 means unlimited.
+/// A licence has this form from v0.0.44 on; 4294967295 means unlimited.
 #[test]
 fn a_licence_without_end_has_no_number_and_a_layer_its_nodes() {
     let answer = json!({"licenses": [

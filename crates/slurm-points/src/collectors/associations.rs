@@ -256,8 +256,8 @@ fn push_users(points: &mut Points<'_>, all: &[Association]) {
     }
 }
 
-/// By a name that is a legal path component: `gres/gpu` becomes `gres_gpu`, unless another TRES has
-/// that name.
+/// The TRES by a name that is a legal path component: `gres/gpu` becomes `gres_gpu`, unless another
+/// TRES has that name.
 fn tres(of: &UseAndLimits) -> BTreeMap<String, TresValues> {
     let mut tres = BTreeMap::new();
     for (name, of) in &of.tres {

@@ -69,7 +69,7 @@ levels! {
     READING_STEPS: Level<Table<Counts>, 0> = ("slurm_jobs_finished.reading", [], STEPS, "");
 }
 
-/// Of a round, and since the first start.
+/// The tables of a round, and of the totals since the first start.
 type Work = (
     (Table<Tally>, Table<Figures>),
     (MetricTotals<Tally>, (Table<Option<u64>>, MetricTotals<Option<u64>>)),
@@ -126,11 +126,11 @@ levels_of_jobs! {
     "no_user": "Without a user.", "Without a user.";
 }
 
-/// What finished jobs are counted with.
+/// The settings of finished jobs.
 pub struct FinishedSettings {
     /// Seconds.
     pub window: u32,
-    /// How late a job may be reported, s.
+    /// Seconds after its end within which a job may still be reported.
     pub catch_up: u32,
     /// Which names have levels of their own.
     pub levels: Levels,

@@ -127,7 +127,7 @@ struct JobsCollector {
     last_update: Option<i64>,
 }
 
-/// Where jobs of one kind of name are published.
+/// The levels of jobs of one kind of name.
 struct NamedLevels {
     own: &'static Level<Table<JobTally>, 2>,
     others: &'static Level<Table<JobTally>, 1>,

@@ -47,14 +47,14 @@ type CallsTable<K> = BTreeMap<K, Calls>;
 /// The tables of one reading, or their growth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
-    /// By message type.
+    /// The RPCs by message type.
     pub types: CallsTable<u16>,
-    /// By user id.
+    /// The RPCs by user id.
     pub users: CallsTable<u32>,
 }
 
 impl Tables {
-    /// From the rows of a reply.
+    /// Takes them from the rows of a reply.
     pub fn from_rows(types: &[RpcType], users: &[RpcUser]) -> Self {
         let types = types.iter().map(|row| (row.id, row.count, row.time));
         let users = users.iter().map(|row| (row.id, row.count, row.time));

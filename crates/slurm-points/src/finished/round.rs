@@ -22,8 +22,8 @@ pub struct StartedJob {
     pub key: (u32, u32),
     /// Unix seconds.
     pub start: i64,
-    /// When it was submitted, Unix seconds: slurmdbd returns only steps of jobs that were submitted
-    /// in the requested time.
+    /// Moment at which it was submitted, Unix seconds: slurmdbd returns only steps of jobs that
+    /// were submitted in the requested time.
     pub submit: i64,
     /// If some of its row is counted: only steps that began at this time or later are not, Unix
     /// seconds.
@@ -47,15 +47,15 @@ fn may_grow(job: &FinishedJob, steps: Option<Used>) -> bool {
     job.tasks > 1 || steps.is_none_or(|steps| steps.is_open)
 }
 
-/// How many accounts, QOS and users have levels of their own: the first that have a job that
+/// Number of accounts, QOS and users that have levels of their own: the first that have a job that
 /// started. All others share one, so that nobody can take all levels with names that were invented
 /// for jobs that never start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Levels {
     pub(crate) accounts: usize,
-    /// Of QOS.
+    /// The number for QOS.
     pub qos: usize,
-    /// Of users.
+    /// The number for users.
     pub users: usize,
 }
 
@@ -73,7 +73,7 @@ impl Levels {
         ]
     }
 
-    /// What the levels of names begin with, and how many there may be.
+    /// The beginnings of the levels of names, and the number of levels that each may have.
     pub(super) fn own(self) -> impl Iterator<Item = (&'static str, usize)> {
         self.kinds().into_iter().map(|kind| (kind.own, kind.most))
     }
@@ -98,12 +98,12 @@ struct LevelKind {
 /// Jobs that are read and not counted yet.
 #[derive(Debug, Default)]
 pub struct FinishedRound {
-    /// When it began, Unix seconds.
+    /// Moment at which it began, Unix seconds.
     pub moment: i64,
     /// The last `window` of that.
     pub window_from: i64,
     pub(crate) levels: Levels,
-    /// How it was read.
+    /// Figures about how it was read.
     pub reading: RoundReading,
     /// Whether it has read what it had to.
     pub is_complete: bool,
@@ -341,7 +341,7 @@ impl FinishedRound {
         used.filter_map(|(level, growing)| Some((level.clone(), growing.used?))).collect()
     }
 
-    /// What the round adds, by level.
+    /// Takes the figures that the round adds, by level.
     pub(super) fn figures(&mut self) -> BTreeMap<String, Figures> {
         let done = std::mem::take(&mut self.figures).into_iter().map(|(level, growing)| {
             let (waits, runs) =

@@ -95,12 +95,12 @@ impl Tally {
     }
 }
 
-/// What one round adds at one level.
+/// The figures that one round adds at one level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
     /// The jobs.
     pub sums: Tally,
-    /// Of the jobs that started: seconds that they waited and ran.
+    /// Seconds that the jobs which started have waited and run.
     pub(crate) waits: Option<Spread>,
     pub(crate) runs: Option<Spread>,
 }
@@ -115,7 +115,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of these values; `None` of none.
+    /// The percentiles of these values; `None` if there are none.
     pub(crate) fn from_values(mut values: Vec<u64>) -> Option<Self> {
         values.sort_unstable();
         let count = values.len();

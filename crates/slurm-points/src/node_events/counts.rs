@@ -15,7 +15,7 @@ pub(crate) struct EventCounts {
     pub(crate) slurmd_restarts: u64,
     /// Seconds in which no reply says what happened.
     pub(crate) unknown_seconds: u64,
-    /// From the mildest to the worst.
+    /// The classes from the mildest to the worst.
     pub(crate) classes: [ClassCounts; 4],
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct ClassCounts {
     pub(crate) reached: u64,
     /// Outages that ended and had no worse class.
     pub(crate) ended: u64,
-    /// Those of them whose beginning and end are known.
+    /// Number of those whose beginning and end are known.
     pub(crate) timed: u64,
     /// Time that those lasted together, s.
     pub(crate) seconds: u64,

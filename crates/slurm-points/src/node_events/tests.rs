@@ -218,8 +218,8 @@ fn the_same_reply_again_is_time_in_which_nothing_changed() {
     assert_eq!(seconds, [0, 10, 10, 10]);
 }
 
-/// With `follow` another host's daemon has counted it, and after a weekend an alert about the last
-/// minutes would be wrong.
+/// The other host's daemon has counted it, with `follow`; and an alert about the last minutes would
+/// be wrong after a weekend.
 #[test]
 fn what_happened_in_a_long_absence_is_not_counted_and_an_outage_that_was_there_is_as_at_the_start()
 {
@@ -313,7 +313,7 @@ fn a_reboot_is_slurmds_new_start_in_a_machine_that_was_booted_since_its_last() {
     assert_eq!(starts(&[(IDLE, 0, 0), (IDLE, 7000, 6900)]), (0, 0), "a new node");
 }
 
-/// By "boot_time has changed" these were thousands.
+/// Counted by "boot_time has changed", these were thousands.
 #[test]
 fn registrations_and_a_clock_that_is_set_are_no_reboots() {
     let mut seen: Vec<(u32, i64, i64)> = (0..99).map(|n| (IDLE, 5000, 4900 + n % 3)).collect();

@@ -79,8 +79,8 @@ fn a_row_that_changes_is_counted_once_as_changed_and_never_again_as_a_job() {
     );
 }
 
-/// What a row that goes on adds: jobs by state, the number of changes, and seconds of run time and
-/// CPUs, of which the first version had some.
+/// Figures that a row that goes on adds: jobs by state, the number of changes, and seconds of run
+/// time and CPUs, of which the first version had some.
 #[test]
 fn a_row_that_goes_on_adds_its_later_seconds_and_is_a_job_again_only_if_it_ran_again() {
     let at = |after: i64| START + after;

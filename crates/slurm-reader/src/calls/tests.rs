@@ -1,4 +1,4 @@
-//! Who frees what, with stand-ins that are counted; and the words of errors.
+//! Tests of who frees what, with stand-ins that are counted; and of the words of errors.
 
 use std::cell::Cell;
 use std::ffi::c_char;

@@ -14,7 +14,7 @@ struct Script {
     statistics: Vec<bool>,
     /// ClusterName in libslurm's own configuration.
     own_cluster: Option<&'static str>,
-    /// For each request, whether slurmctld returns its configuration.
+    /// Says of each request whether slurmctld returns its configuration.
     cluster: Vec<bool>,
     slurmdbd: bool,
     privileged: bool,
@@ -283,7 +283,7 @@ fn a_name_service_that_never_answers_holds_up_no_answer() {
     assert_eq!(text.matches("\"looking_up\":true").count(), 6, "{text}");
 }
 
-/// That a backup waits is an answer, not a failure that would replace the reader.
+/// A backup that waits has answered: that is no failure that would replace the reader.
 #[test]
 fn a_backup_that_waits_has_said_so_and_is_asked_only_where_that_was_asked_for() {
     let own_cluster = Some("sandbox");

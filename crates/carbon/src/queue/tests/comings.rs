@@ -46,7 +46,7 @@ impl World {
         self.queue.push(&batch(self.timestamp));
     }
 
-    /// Also waits until the queue has found what happened to its folder.
+    /// Pushes batches until the queue has found what happened to its folder.
     async fn settle(&mut self) {
         let start = Instant::now();
         loop {

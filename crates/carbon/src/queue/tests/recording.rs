@@ -1,4 +1,4 @@
-//! With a window of zero: what a SIGKILL in a replay may send twice.
+//! Tests, with a window of zero, of what a SIGKILL in a replay may send twice.
 
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -39,7 +39,7 @@ async fn a_kill_in_a_replay_sends_one_tick_twice_and_no_more() {
     sender.stop();
 }
 
-/// Nothing would ever be sent.
+/// Such a disk kept everything from being sent.
 #[tokio::test]
 async fn a_disk_that_records_nothing_holds_up_the_replay_for_a_second() {
     let queue = with(Store::loading(|_| Ok([Frame { points: 1, body: vec![1] }].into())));

@@ -30,7 +30,7 @@ thread_local! {
     static WORLD: RefCell<Network> = RefCell::new(Network::default());
 }
 
-/// Which connection is read next if several have unread bytes.
+/// The connection that is read next if several have unread bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// The oldest connection is read first.
@@ -48,7 +48,7 @@ pub(super) struct ReceiverKind {
     pub(super) reads: f64,
     /// Points written to disk in a second.
     pub(super) stores: f64,
-    /// With this many points in memory it stops reading, until a twentieth of them is stored.
+    /// Points in memory with which it stops reading, until a twentieth of them is stored.
     pub(super) cache: f64,
     /// Whether it starts with that many in memory.
     pub(super) full: bool,
@@ -57,7 +57,7 @@ pub(super) struct ReceiverKind {
     /// Points that the kernels buffer for a connection.
     pub(super) room: f64,
     pub(super) order: Order,
-    /// After how long it closes an idle connection.
+    /// Time after which it closes an idle connection.
     pub(super) closes_idle_after: Option<Duration>,
     /// Time after our end until it closes its own, even if it has read everything.
     pub(super) answers_after: Duration,
@@ -237,7 +237,7 @@ pub(super) fn expire(receiver: usize) {
     world(|world| world.receivers[receiver].refuses = true);
 }
 
-/// From now on the daemon's host has no file descriptor for a connection to it, or has one again.
+/// Takes from the daemon's host the file descriptors for connections to it, or gives them back.
 pub(super) fn lack(receiver: usize, lacks: bool) {
     world(|world| world.receivers[receiver].lacks = lacks);
 }
@@ -247,7 +247,7 @@ pub(super) fn move_name(receiver: usize) {
     world(|world| world.name = receiver);
 }
 
-/// From now on the name cannot be looked up, or can be again.
+/// Makes the name unknown, or known again.
 pub(super) fn unname(nameless: bool) {
     world(|world| world.nameless = nameless);
 }

@@ -14,7 +14,7 @@ pub(crate) struct Block {
     /// Distinguishes the block from others of the same file: the prefix, where the rules depend on
     /// it.
     name: String,
-    /// With both markers, and with the end of the last line.
+    /// The block with both markers, and with the end of the last line.
     pub(crate) text: String,
 }
 

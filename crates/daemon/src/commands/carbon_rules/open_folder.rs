@@ -16,12 +16,12 @@ use rustix::process::geteuid;
 
 use crate::trust::{Distrust, MOST_LINKS, Trusted, names};
 
-/// Where a file is, behind all symbolic links, whether it exists or not.
+/// The place of a file, behind all symbolic links, whether it exists or not.
 #[derive(Debug)]
 pub(super) struct ConfLocation {
     pub(super) folder: File,
     pub(super) name: OsString,
-    /// For people.
+    /// The path to show to people.
     pub(super) path: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! Where Carbon's own configuration is.
+//! The place of Carbon's own configuration.
 //!
 //! It can be read if Carbon is on this host, or if a copy of its folder is named. A file on this
 //! host says nothing about a Carbon elsewhere, nor about another Carbon here. So the ports in
@@ -25,8 +25,8 @@ pub(super) struct CarbonConf {
     pub(super) is_carbons: bool,
 }
 
-/// Where Carbon's rules are: in `named`, or in the usual place of a destination's Carbon on this
-/// host, or why that is not known. `None`: on another host.
+/// Finds Carbon's rules: in `named`, or in the usual place of a destination's Carbon on this host.
+/// An error says why that is not known. `None`: Carbon is on another host.
 pub(super) async fn find(
     config: &Config,
     named: Option<&Path>,
@@ -81,8 +81,8 @@ async fn is_on_this_host(to: &Destination) -> bool {
     addresses.iter().any(|address| UdpSocket::bind((address.ip(), 0)).is_ok())
 }
 
-/// Where a carbon-cache of this carbon.conf listens for `protocol`: as its own section says, or
-/// `[cache]`, or Carbon itself.
+/// The ports on which the carbon-caches of this carbon.conf listen for `protocol`: as its own
+/// section says, or `[cache]`, or Carbon itself.
 fn ports(text: &str, protocol: Protocol) -> Vec<u16> {
     let (key, default) = match protocol {
         Protocol::Pickle => ("pickle_receiver_port", 2004),
@@ -99,7 +99,7 @@ fn ports(text: &str, protocol: Protocol) -> Vec<u16> {
 mod tests {
     use super::*;
 
-    /// As mostly: that is no note, because everybody would get it.
+    /// A Carbon on another host is the usual case: it is no note, because everybody would get it.
     #[tokio::test]
     async fn a_carbon_on_another_host_has_its_files_there() {
         let of =

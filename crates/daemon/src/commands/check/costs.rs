@@ -12,7 +12,7 @@ use super::slurm::milliseconds;
 use crate::commands::read_once;
 use crate::config::Config;
 
-/// From it on slurmctld sends CLOUD nodes also while they are powered down.
+/// The first release whose slurmctld sends CLOUD nodes also while they are powered down.
 const SENDS_ALL_NODES: Release = Release::new(23, 2);
 
 /// The lines of those that are off.
@@ -42,8 +42,8 @@ pub(super) async fn lines(config: &Config, reading: &Reading) -> Vec<CheckLine> 
     lines
 }
 
-/// Nothing if they are hidden from this user or do not come: the collector would publish nothing
-/// either.
+/// Reads the nodes. There is nothing if they are hidden from this user or do not come: the
+/// collector would publish nothing either.
 async fn nodes(config: &Config) -> Option<(Box<Reading>, Box<Nodes>)> {
     let request = Request::new(ReplyKind::Nodes, ReplyOptions::default());
     let mut reading = read_once(config.slurm.clone(), request).await.ok()?;

@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::host::host;
 use crate::self_metrics;
 
-/// Between the two readings; a little over Slurm's own second.
+/// Time between the two readings; a little over Slurm's own second.
 const BETWEEN: Duration = Duration::from_millis(1100);
 
 /// The series of one Carbon.
@@ -28,7 +28,7 @@ pub(super) struct Series {
     prefix: String,
     /// The paths without the prefix.
     below: BTreeSet<String>,
-    /// Nothing that is enabled could not be read.
+    /// Everything that is enabled could be read.
     is_complete: bool,
 }
 

@@ -261,7 +261,7 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
     Some(SlurmConf { is_absent: true, ..SlurmConf::from_munge(Err(String::new())) })
 }
 
-/// That only libslurm may find a slurm.conf.
+/// The line that only libslurm may find a slurm.conf.
 fn no_slurm_conf() -> CheckLine {
     CheckLine::unknown(format!(
         "slurm.conf: there is no {}; libslurm looks in its own place, then asks a configless \

@@ -458,7 +458,7 @@ mod tests {
     const SURVEYS: [&str; 7] =
         ["jobs", "nodes", "partitions", "licenses", "reservations", "associations", "controllers"];
 
-    /// With each survey alone, and with all of them, at several intervals.
+    /// Configurations with each survey alone, and with all of them, at several intervals.
     fn surveying() -> Vec<Config> {
         let on = |names: &[&str], more: &str| -> String {
             names

@@ -110,7 +110,7 @@ fn expiry(name: &str, certificate: &Certificate, is_needed: bool) -> CheckLine {
     }
 }
 
-/// In words, and whether that is soon or over.
+/// Says when it expires, and whether that is soon or over.
 fn expires(at: u64, now: u64) -> (String, bool) {
     let day = clock::local(i64::try_from(at).unwrap_or(i64::MAX), "%Y-%m-%d");
     match at.checked_sub(now) {

@@ -1,5 +1,5 @@
-//! Whose the queue's directory is: root's files in it would lock the service out, which then runs
-//! from memory.
+//! The owner of the queue's directory must be the daemon's user: root's files in it would lock the
+//! service out, which then runs from memory.
 //!
 //! Root is refused instead of giving its files away, because a chown in a directory that somebody
 //! else controls can be led to any file of the host.

@@ -1,5 +1,5 @@
 //! The memories of collectors, which outlast a restart: bytes in the queue's log, by the
-//! collector's name.
+//! collector's name. Their first line is the cluster's name, empty while that is not known.
 //!
 //! Without `queue.dir` they last as long as the process. Only the collector knows what the other
 //! lines mean, and ignores what it cannot read.
@@ -39,7 +39,7 @@ pub(super) async fn wait(queue: &Queue) {
 }
 
 /// The memory that the collector stored last, unless it was stored under another name than
-/// `cluster`.
+/// `cluster`. A name that is not known fits any.
 pub(super) fn memory(queue: &Queue, collector: &str, cluster: Option<&str>) -> Option<String> {
     let (of, memory) = stored(queue, collector)?;
     (of.is_empty() || cluster.is_none_or(|name| name == of)).then_some(memory)

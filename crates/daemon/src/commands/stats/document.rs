@@ -279,7 +279,7 @@ fn by_count<T>(rows: &[T], release: Release, count: impl Fn(&T) -> u32) -> Vec<&
     rows
 }
 
-/// As ctime(3) writes it in local time, with the Unix seconds behind it.
+/// A moment as ctime(3) writes it in local time, with the Unix seconds behind it.
 fn moment(unix: i64) -> String {
     format!("{} ({unix})", clock::local(unix, "%a %b %d %H:%M:%S %Y"))
 }

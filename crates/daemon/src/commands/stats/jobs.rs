@@ -129,7 +129,7 @@ impl JobsResources {
     }
 }
 
-/// In the greatest unit of which it has one, rounded to a tenth.
+/// The amount in the greatest unit of which it has one, rounded to a tenth.
 fn amount(bytes: u64) -> String {
     let mebibytes = bytes >> 20;
     let (unit, power) = match mebibytes {

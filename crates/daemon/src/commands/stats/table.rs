@@ -95,7 +95,7 @@ impl<R: Row> Table<R> {
     }
 }
 
-/// As squeue prints times: `1-02:03:04`, `02:03:04`, `03:04`.
+/// A time as squeue prints it: `1-02:03:04`, `02:03:04`, `03:04`.
 pub(super) fn duration(seconds: u64) -> String {
     let days = seconds / 86_400;
     let hours = seconds / 3600 % 24;

@@ -38,7 +38,7 @@ pub(super) struct View {
     pub(super) before: Option<Box<Reading>>,
     /// The reason why there is no newer reading, and advice.
     pub(super) trouble: Option<[String; 2]>,
-    /// For how many seconds a request has been under way, if that is unusual.
+    /// Seconds that a request has been under way, if that is unusual.
     pub(super) waits: Option<u64>,
     /// Seconds since the last reading, or since the start.
     pub(super) silent: u64,
@@ -188,6 +188,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// The lines about slurmctld, its jobs and its schedulers.
 fn summary(
     lines: &mut Vec<ScreenLine>,
     view: &View,
@@ -302,7 +303,7 @@ fn table(lines: &mut Vec<ScreenLine>, title: &str, of: &str, rows: &[RankedRow],
     }));
 }
 
-/// In the unit that leaves up to three digits before the point.
+/// A time in the unit that leaves up to three digits before the point.
 fn duration(micros: Option<f64>) -> String {
     match micros {
         None => "-".to_owned(),

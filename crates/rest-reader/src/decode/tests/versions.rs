@@ -1,5 +1,6 @@
 //! The differences between the versions of the API in names and types, from Slurm's own sources:
-//! openapi/v0.0.N up to v0.0.38, data_parser/v0.0.N/parsers.c from v0.0.39 on.
+//! openapi/v0.0.N up to v0.0.38, data_parser/v0.0.N/parsers.c from v0.0.39 on. The answers are made
+//! here, in each version's shape.
 
 use serde_json::{Value, json};
 use slurm_snapshot::{
@@ -360,7 +361,7 @@ fn job_states_are_read_of_every_version_that_has_them() {
     }
 }
 
-/// As slurmrestd writes it when started with the data parser's flag "complex".
+/// slurmrestd writes them so when started with the data parser's flag "complex".
 #[test]
 fn unset_and_infinite_are_absent_however_they_are_written() {
     for none in [

@@ -35,7 +35,7 @@ pub(super) struct Work {
     pub(super) long: u32,
 }
 
-/// Since ever.
+/// The true counts since the beginning.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Truth {
     pub(super) main_cycles: u64,
@@ -51,7 +51,7 @@ pub(super) struct Truth {
     pub(super) calls: BTreeMap<u16, u64>,
     /// Moment of the last reply, s.
     pub(super) replied: f64,
-    /// Since the last reading.
+    /// The true resets since the last reading.
     pub(super) resets: Vec<Reset>,
     reader_set: i64,
     slurmctld_set: i64,

@@ -1,4 +1,5 @@
 //! The sections of docs/metrics.md: each figure is in one table only, with all levels that have it.
+//! What is on by default comes first. The program prints the file.
 
 use std::fmt::Write;
 

@@ -177,7 +177,7 @@ fn the_last_ten_values_show_since_when() {
     assert_eq!([main, rpc], ["██████████"; 2]);
 }
 
-/// Nothing is wrong.
+/// The view when all is well.
 fn fine(now: &Reading) -> View {
     View { now: Some(Box::new(now.clone())), every: 10, ..View::default() }
 }

@@ -10,7 +10,7 @@ fn shown(size: Size, drawings: &[Vec<ScreenLine>]) -> Vec<String> {
     terminal.screen().visible_lines().map(|line| line.text()).collect()
 }
 
-/// As many lines as fit, each as wide as the terminal, in every look.
+/// Lines that fill the screen, each as wide as the terminal, in every look.
 fn full(size: Size) -> Vec<ScreenLine> {
     let looks = [Look::Plain, Look::Reverse, Look::Bold].into_iter().cycle();
     let line = |(row, look): (usize, Look)| {

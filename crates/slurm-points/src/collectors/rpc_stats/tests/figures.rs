@@ -163,7 +163,7 @@ struct Books {
     /// The types as they came, which is the order of the table's rows.
     order: Vec<u16>,
     users: BTreeMap<u32, (u32, u64)>,
-    /// Since the last good reading.
+    /// The growth of each type since the last good reading.
     grown_types: BTreeMap<u16, (u32, u64)>,
     grown_users: BTreeMap<u32, (u32, u64)>,
     reset: bool,

@@ -1,4 +1,4 @@
-//! Who has a path: names, membership, the bound, and what survives a restart.
+//! Tests of who has a path: names, membership, the bound, and what survives a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 
