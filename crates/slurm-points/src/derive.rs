@@ -82,23 +82,17 @@ pub fn threads_fraction(reading: &Reading, statistics: &Statistics) -> Option<f6
     is_limited.then(|| f64::from(statistics.server_thread_count) / 256.0)
 }
 
-/// Statistics as libslurm has them when nothing has happened yet: every sum is known.
+#[cfg(test)]
+macro_rules! known_numbers {
+    (() needed { $($needed:tt)* } number { $($number:ident)+ } moment { $($moment:ident)+ }) => {
+        Statistics { $($number: Some(0),)+ ..Statistics::default() }
+    };
+}
+
+/// Statistics as libslurm has them when nothing has happened yet: every number is known.
 #[cfg(test)]
 pub(crate) fn nothing_yet() -> Statistics {
-    Statistics {
-        schedule_cycle_sum: Some(0),
-        schedule_cycle_depth: Some(0),
-        bf_cycle_sum: Some(0),
-        bf_cycle_max: Some(0),
-        bf_last_depth: Some(0),
-        bf_last_depth_try: Some(0),
-        bf_depth_sum: Some(0),
-        bf_depth_try_sum: Some(0),
-        bf_queue_len_sum: Some(0),
-        bf_table_size: Some(0),
-        bf_table_size_sum: Some(0),
-        ..Statistics::default()
-    }
+    slurm_snapshot::numbers_of_statistics! { known_numbers! () }
 }
 
 #[cfg(test)]

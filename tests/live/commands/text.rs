@@ -11,7 +11,7 @@ fn metrics_prints_the_shipped_document() {
     let shipped =
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")).unwrap();
     assert!(metrics == shipped, "docs/metrics.md is old; run `make golden`");
-    for figure in &sandbox::metrics::FIGURES {
+    for figure in sandbox::metrics::FIGURES {
         assert!(metrics.contains(&format!("\n| `{}` | ", figure.leaf)), "{}", figure.leaf);
     }
 }

@@ -7,33 +7,56 @@ use std::cell::Cell;
 use serde_json::Value;
 use slurm_snapshot::short_name;
 
+use super::Payload;
+
 /// A node, a job, a row of a table, or an object in one of them. `null` has no members.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<'a> {
     value: &'a Value,
     /// Bytes of names for which its list still has room.
     room: &'a Cell<usize>,
+    /// The members of its payload that are read; `None`: all are.
+    #[cfg(test)]
+    read: Option<&'static [&'static str]>,
 }
 
 static NULL: Value = Value::Null;
 
 impl<'a> Item<'a> {
     pub(super) const fn new(value: &'a Value, room: &'a Cell<usize>) -> Self {
-        Self { value, room }
+        Self {
+            value,
+            room,
+            #[cfg(test)]
+            read: None,
+        }
+    }
+
+    /// An item of this payload, which has only the members in `T::READ`.
+    pub(super) const fn listed<T: Payload>(value: &'a Value, room: &'a Cell<usize>) -> Self {
+        Self {
+            #[cfg(test)]
+            read: Some(T::READ),
+            ..Self::new(value, room)
+        }
     }
 
     pub(super) fn has(self, name: &str) -> bool {
         self.value.get(name).is_some()
     }
 
+    /// The member of this name; `null` if there is none. A test fails that asks for a member which
+    /// is forgotten in `READ`: it would be absent in every answer.
     fn get(self, name: &str) -> &'a Value {
+        #[cfg(test)]
+        assert!(self.read.is_none_or(|read| read.contains(&name)), "{name} is missing in READ");
         self.value.get(name).unwrap_or(&NULL)
     }
 
     /// The member of this name as an item.
     pub(super) fn object(self, name: &str) -> Result<Self, String> {
         match self.get(name) {
-            value @ (Value::Object(_) | Value::Null) => Ok(Self { value, ..self }),
+            value @ (Value::Object(_) | Value::Null) => Ok(Self::new(value, self.room)),
             _ => Err(format!("{name} is not an object")),
         }
     }
@@ -45,8 +68,6 @@ impl<'a> Item<'a> {
 
     /// A number; an error if there is no value, or if it is not a whole number or does not fit.
     pub(super) fn needed<T: TryFrom<i128>>(self, name: &str) -> Result<T, String> {
-    /// The member of this name; `null` if there is none. A test fails that asks for a member which
-    /// is forgotten in `READ`: it would be absent in every answer.
         self.number(name)?.ok_or_else(|| format!("{name} is missing: the response is incomplete"))
     }
 

@@ -189,6 +189,43 @@ mod tests {
 
     const MIDNIGHT: i64 = 20_000 * DAY;
 
+    /// Numbers that may become lower without a reset, or wrap within a day.
+    const NO_SIGN: &str = "server_thread_count agent_queue_size agent_count agent_thread_count \
+        dbd_agent_queue_size gettimeofday_latency schedule_cycle_last schedule_queue_len \
+        schedule_cycle_sum schedule_cycle_depth jobs_pending jobs_running bf_cycle_last \
+        bf_queue_len bf_last_depth bf_last_depth_try bf_depth_sum bf_depth_try_sum \
+        bf_queue_len_sum bf_table_size bf_table_size_sum";
+
+    macro_rules! lowered {
+        (() needed { $($needed:ident $(= $api:ident)?)+ } number { $($number:ident)+ }
+            moment { $($moment:ident)+ }) => {
+            const NUMBERS: &[&str] = &[$(stringify!($needed),)+ $(stringify!($number),)+];
+
+            /// Statistics of which every number is 9, but the one of this name 8.
+            fn lowered(name: &str) -> Statistics {
+                let value = |other: &str| if name == other { 8_u32 } else { 9 };
+                Statistics {
+                    $($needed: value(stringify!($needed)),)+
+                    $($number: Some(value(stringify!($number)).into()),)+
+                    ..Statistics::default()
+                }
+            }
+        };
+    }
+
+    slurm_snapshot::numbers_of_statistics! { lowered! () }
+
+    #[test]
+    fn each_number_is_a_sign_of_a_reset_or_is_known_to_be_none() {
+        let old = lowered("");
+        for name in NUMBERS {
+            let new = lowered(name);
+            let is_sign = scheduler_went_down(&old, &new) || kept_went_down(&old, &new);
+            let is_listed = NO_SIGN.split_whitespace().any(|other| other == *name);
+            assert_eq!(is_sign, !is_listed, "{name}: does each reset set it to 0, and only that?");
+        }
+    }
+
     fn rpc(rows: &[(u16, u32)]) -> Option<RpcTables> {
         let row =
             |&(id, count): &(u16, u32)| RpcType { id, count, time: u64::from(count), queue: None };
