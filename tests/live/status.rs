@@ -191,7 +191,7 @@ fn a_carbon_that_is_away_is_told_with_what_is_kept_for_it_and_since_when() {
     until(&sandbox.folder, "a delivery", |told| told["destinations"][0]["last_delivery"].is_u64());
     sandbox.carbon.process.stop().unwrap();
     let told = until(&sandbox.folder, "five ticks that wait", |told| {
-        told["destinations"][0]["ticks_unsent"].as_u64() >= Some(5)
+        told["destinations"][0]["unsent"]["ticks"].as_u64() >= Some(5)
     });
     let main = &told["destinations"][0];
     assert_eq!(main["connected"], false);
@@ -200,8 +200,9 @@ fn a_carbon_that_is_away_is_told_with_what_is_kept_for_it_and_since_when() {
     assert!((now - 60..=now).contains(&since), "{told}");
     assert!(main["oldest_unsent"].as_i64().unwrap() <= now - 4, "{told}");
     // The default collectors have over a hundred points.
-    assert!(main["points_unsent"].as_u64() > Some(500), "{told}");
-    let points = main["points_unsent"].as_u64().unwrap() / main["ticks_unsent"].as_u64().unwrap();
+    assert!(main["unsent"]["points"].as_u64() > Some(500), "{told}");
+    let points =
+        main["unsent"]["points"].as_u64().unwrap() / main["unsent"]["ticks"].as_u64().unwrap();
     assert_documented_size(&sandbox.folder, &dir, points);
     let said = status(&sandbox.folder, &["--max-age", "2s"]).unwrap();
     let (mark, text) = line(&said.stdout, "main");
@@ -219,7 +220,7 @@ fn a_carbon_that_is_away_is_told_with_what_is_kept_for_it_and_since_when() {
     sandbox.carbon.process.start().unwrap();
     let told = until(&sandbox.folder, "Carbon again", |told| {
         let main = &told["destinations"][0];
-        main["ticks_unsent"].as_u64() <= Some(1) && main["ticks_to_resend"] == 0
+        main["unsent"]["ticks"].as_u64() <= Some(1) && main["again"]["ticks"] == 0
     });
     assert!(told["destinations"][0]["since"].as_i64().unwrap() > since, "{told}");
 }
@@ -233,13 +234,13 @@ fn assert_documented_size(folder: &Folder, queue: &Path, points: u64) {
     );
     assert!(operations.contains("(220 points) takes 18 KB") && shipped.contains("takes 18 KB"));
     let told = until(folder, "twenty ticks in the queue", |told| {
-        told["destinations"][0]["ticks_held"].as_u64() >= Some(20)
+        told["destinations"][0]["held"].as_u64() >= Some(20)
     });
     let files = fs::read_dir(queue).unwrap().flatten();
     let logs =
         files.filter(|file| file.path().extension().is_some_and(|extension| extension == "log"));
     let bytes: u64 = logs.map(|file| file.metadata().unwrap().len()).sum();
-    let tick = bytes / told["destinations"][0]["ticks_held"].as_u64().unwrap();
+    let tick = bytes / told["destinations"][0]["held"].as_u64().unwrap();
     let usual = tick * 220 / points;
     assert!((13_500..22_500).contains(&usual), "{tick} bytes for {points} points: {told}");
 }
@@ -253,10 +254,10 @@ fn ticks_that_carbon_had_read_are_no_unsent_ticks_when_it_stops() {
     let daemon = daemon(&sandbox.folder, &to_main(&sandbox, "[log]\nformat = \"json\"\n")).unwrap();
     let held = || {
         let told = document(&sandbox.folder, &[]).ok()?;
-        (told["destinations"][0]["ticks_held"].as_u64() >= Some(READ)).then_some(told)
+        (told["destinations"][0]["held"].as_u64() >= Some(READ)).then_some(told)
     };
     let told = wait::until_some("ticks that were sent", wait::LIMIT, held).unwrap();
-    assert_eq!(told["destinations"][0]["ticks_to_resend"], 0, "{told}");
+    assert_eq!(told["destinations"][0]["again"]["ticks"], 0, "{told}");
     let now_at_stop = now();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time of today")]
     let stopped = now_at_stop as u64;
@@ -271,7 +272,7 @@ fn ticks_that_carbon_had_read_are_no_unsent_ticks_when_it_stops() {
         assert_eq!((said.code, &told["ok"]), (Some(0), &true.into()), "{told}");
         last = told["now"].as_u64().unwrap();
         let away = last - stopped;
-        assert!(main["ticks_unsent"].as_u64().unwrap() <= away + 2, "{away} s: {told}");
+        assert!(main["unsent"]["ticks"].as_u64().unwrap() <= away + 2, "{away} s: {told}");
         assert!(
             main["oldest_unsent"].as_u64().is_none_or(|oldest| oldest >= stopped - 1),
             "{told}"
@@ -279,7 +280,7 @@ fn ticks_that_carbon_had_read_are_no_unsent_ticks_when_it_stops() {
         assert!(main["waits_since"].as_u64().is_none_or(|since| since >= stopped - 1), "{told}");
         let text = status(&sandbox.folder, &patience).unwrap();
         assert!(matches!(line(&text.stdout, "main").0, '✓' | '–'), "{}", text.stdout);
-        if main["ticks_unsent"].as_u64() >= Some(5) {
+        if main["unsent"]["ticks"].as_u64() >= Some(5) {
             let text = line(&text.stdout, "main").1;
             let again =
                 text.split("; ").find_map(|part| part.strip_suffix(" ticks to be sent again"));

@@ -19,6 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::clock::Moment;
@@ -99,7 +100,8 @@ impl LedgerBatch {
 }
 
 /// A number of ticks of one kind, and the number of their points.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Ticks {
     /// The number of ticks.
     pub ticks: u64,

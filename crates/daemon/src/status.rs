@@ -81,33 +81,10 @@ pub(crate) struct SlurmctldEntry {
 pub(crate) struct DestinationEntry {
     pub(crate) name: String,
     pub(crate) address: String,
-    pub(crate) connected: bool,
-    /// Nothing has shown for `stall_timeout` that the receiver reads.
-    pub(crate) in_doubt: bool,
-    /// The receiver that answered last is not Carbon: it sends data.
-    pub(crate) not_carbon: bool,
-    /// Since when it is connected, not connected or in doubt.
-    pub(crate) since: i64,
     /// The reason why there was no connection last; `None`: the present one works.
     pub(crate) error: Option<String>,
-    /// Ticks that were never sent, their points, and the timestamp of the oldest.
-    pub(crate) ticks_unsent: u64,
-    pub(crate) points_unsent: u64,
-    pub(crate) oldest_unsent: Option<i64>,
-    /// Since when it has been the oldest.
-    pub(crate) oldest_since: Option<i64>,
-    /// Ticks that were sent before a loss and are to be sent again.
-    pub(crate) ticks_to_resend: u64,
-    /// Since when the tick that has waited longest has waited: since its timestamp, or since the
-    /// loss.
-    pub(crate) waits_since: Option<i64>,
-    /// Ticks kept: those two, and those that were sent and would go out again after a loss.
-    pub(crate) ticks_held: u64,
-    pub(crate) bytes_held: u64,
-    /// Moment at which a whole tick was last sent.
-    pub(crate) last_delivery: Option<u64>,
-    pub(crate) points_dropped: u64,
-    pub(crate) points_unproved: u64,
+    #[serde(flatten)]
+    pub(crate) status: carbon::Status,
 }
 
 /// The queue, which keeps ticks.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tracing::error;
@@ -51,7 +52,8 @@ pub(crate) enum Loaded {
 }
 
 /// A destination's status. Counters continue when its settings change.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Status {
     /// Whether there is a connection.
     pub connected: bool,

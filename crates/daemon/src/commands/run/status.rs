@@ -66,32 +66,11 @@ impl Daemon {
     }
 
     fn destinations(&self) -> Vec<DestinationEntry> {
-        let entry = |(to, sender): &(carbon::Destination, carbon::Sender)| {
-            let status = sender.status();
-            let dropped = status.dropped;
-            DestinationEntry {
-                name: to.name.clone(),
-                address: to.address.to_string(),
-                connected: status.connected,
-                in_doubt: status.in_doubt,
-                not_carbon: status.not_carbon,
-                since: status.since,
-                error: sender.last_error().map(|error| error.to_string()),
-                ticks_unsent: status.unsent.ticks,
-                points_unsent: status.unsent.points,
-                oldest_unsent: status.oldest_unsent,
-                oldest_since: Some(status.oldest_since),
-                ticks_to_resend: status.again.ticks,
-                waits_since: status.waits_since,
-                ticks_held: status.held,
-                bytes_held: status.bytes,
-                last_delivery: status.last_delivery,
-                points_dropped: dropped
-                    .full
-                    .saturating_add(dropped.age)
-                    .saturating_add(dropped.damaged),
-                points_unproved: status.unproved,
-            }
+        let entry = |(to, sender): &(carbon::Destination, carbon::Sender)| DestinationEntry {
+            name: to.name.clone(),
+            address: to.address.to_string(),
+            error: sender.last_error().map(|error| error.to_string()),
+            status: sender.status(),
         };
         self.senders.iter().map(entry).collect()
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use carbon::{Dropped, Status};
 use size::Size;
 
 use crate::clock;
@@ -138,43 +139,46 @@ fn slurmctld(document: &StatusDocument, judge: Judge) -> (Mark, String) {
 }
 
 fn destination(to: &DestinationEntry, document: &StatusDocument, judge: Judge) -> (Mark, String) {
-    let (waiting, why) = judge_waiting(to, document, judge);
-    let (mark, state) = match (to.connected, to.in_doubt) {
-        _ if to.not_carbon => (Mark::Wrong, "what answers is not Carbon: it sends data;"),
+    let DestinationEntry { error, status, .. } = to;
+    let (waiting, why) = judge_waiting(status, document, judge);
+    let (mark, state) = match (status.connected, status.in_doubt) {
+        _ if status.not_carbon => (Mark::Wrong, "what answers is not Carbon: it sends data;"),
         (true, false) => (waiting, "connected"),
-        (true, true) => (judge.mark(to.since), "has not shown that it reads"),
+        (true, true) => (judge.mark(status.since), "has not shown that it reads"),
         // A peer that accepts and closes at once is connected every now and then; what waits tells
         // how long it has been so.
         (false, _) => (
-            judge.mark(to.waits_since.map_or(to.since, |waits| waits.min(to.since))),
+            judge.mark(status.waits_since.map_or(status.since, |waits| waits.min(status.since))),
             "not connected",
         ),
     };
-    let mut text = format!("{state} {}", judge.since(to.since));
-    if let Some(error) = to.error.as_ref().filter(|_| !to.connected && !to.not_carbon) {
+    let mut text = format!("{state} {}", judge.since(status.since));
+    if let Some(error) = error.as_ref().filter(|_| !status.connected && !status.not_carbon) {
         text += &format!(": {error}");
     }
-    if let Some(oldest) = to.oldest_unsent {
-        let ticks = number(to.ticks_unsent, "tick", "ticks");
-        let points = to.points_unsent;
+    if let Some(oldest) = status.oldest_unsent {
+        let ticks = number(status.unsent.ticks, "tick", "ticks");
+        let points = status.unsent.points;
         text += &format!(
             "; {ticks} not sent yet ({points} points), the oldest from {}{why}",
             moment(oldest)
         );
     }
-    if to.ticks_to_resend > 0 {
-        text += &format!("; {} to be sent again", number(to.ticks_to_resend, "tick", "ticks"));
+    if status.again.ticks > 0 {
+        text += &format!("; {} to be sent again", number(status.again.ticks, "tick", "ticks"));
     }
-    let sent = to.ticks_held.saturating_sub(to.ticks_unsent).saturating_sub(to.ticks_to_resend);
+    let sent = status.held.saturating_sub(status.unsent.ticks).saturating_sub(status.again.ticks);
     if sent > 0 {
         text += &format!(
             "; {} for resend_window",
             number(sent, "sent tick is kept", "sent ticks are kept")
         );
     }
+    // Withdrawn points are another daemon's, so they are no loss.
+    let Dropped { full, age, damaged, .. } = status.dropped;
     for (points, what) in [
-        (to.points_dropped, "lost"),
-        (to.points_unproved, "sent, not known to be read and not sent again"),
+        (full.saturating_add(age).saturating_add(damaged), "lost"),
+        (status.unproved, "sent, not known to be read and not sent again"),
     ] {
         if points > 0 {
             text += &format!("; {points} points {what} since the daemon's start");
@@ -185,11 +189,11 @@ fn destination(to: &DestinationEntry, document: &StatusDocument, judge: Judge) -
 
 /// Judges ticks that wait to be sent for the first time, although the receiver reads. Returns the
 /// reason with the mark.
-fn judge_waiting(to: &DestinationEntry, document: &StatusDocument, judge: Judge) -> (Mark, String) {
+fn judge_waiting(status: &Status, document: &StatusDocument, judge: Judge) -> (Mark, String) {
     let two_ticks = Duration::from_secs(u64::from(document.interval).saturating_mul(2));
-    let oldest = to
+    let oldest = status
         .oldest_unsent
-        .filter(|_| to.connected)
+        .filter(|_| status.connected)
         .map(|oldest| judge.age(oldest))
         .unwrap_or_default();
     if oldest <= two_ticks + Duration::from_secs(60) {
@@ -200,7 +204,7 @@ fn judge_waiting(to: &DestinationEntry, document: &StatusDocument, judge: Judge)
         let max_age = humantime::format_duration(max_age);
         return (Mark::Wrong, format!(", which is lost when it is {max_age} old"));
     }
-    let stands = to.oldest_since.map(|since| judge.age(since)).unwrap_or_default();
+    let stands = judge.age(status.oldest_since);
     if stands > judge.max_age.max(STANDS_STILL) {
         return (
             Mark::Wrong,
@@ -292,10 +296,10 @@ mod tests {
         lines.iter().find(|line| line.subject == subject).unwrap().text.clone()
     }
 
-    fn carbon() -> DestinationEntry {
+    fn carbon(status: Status) -> DestinationEntry {
         let name = "a".to_owned();
         let address = "a".to_owned();
-        DestinationEntry { name, address, ..DestinationEntry::default() }
+        DestinationEntry { name, address, error: None, status }
     }
 
     fn disk(since: Option<i64>) -> QueueEntry {
@@ -307,18 +311,25 @@ mod tests {
         type Change = fn(&mut StatusDocument, i64);
         let cases: [(&str, &[&str], Change); 9] = [
             ("away", &["a"], |d, since| {
-                d.destinations = vec![DestinationEntry { since, ..carbon() }]
+                d.destinations = vec![carbon(Status { since, ..Status::default() })]
             }),
             // It reads no more than one that is away.
             ("in doubt", &["a"], |d, since| {
-                d.destinations =
-                    vec![DestinationEntry { connected: true, in_doubt: true, since, ..carbon() }];
+                d.destinations = vec![carbon(Status {
+                    connected: true,
+                    in_doubt: true,
+                    since,
+                    ..Status::default()
+                })];
             }),
             // A load balancer without a backend: each connection ends after a moment, and nothing
             // is delivered.
             ("accepts and closes at once", &["a"], |d, oldest| {
-                d.destinations =
-                    vec![DestinationEntry { since: 999, waits_since: Some(oldest), ..carbon() }];
+                d.destinations = vec![carbon(Status {
+                    since: 999,
+                    waits_since: Some(oldest),
+                    ..Status::default()
+                })];
             }),
             ("a young daemon", &["last tick", "slurmctld"], |d, started| {
                 d.started = started;
@@ -359,12 +370,12 @@ mod tests {
     #[test]
     fn ticks_that_wait_are_judged_although_there_is_a_connection() {
         let mark = |oldest: i64, since: i64, max_age: u64| {
-            let to = DestinationEntry {
+            let to = carbon(Status {
                 connected: true,
                 oldest_unsent: Some(oldest),
-                oldest_since: Some(since),
-                ..carbon()
-            };
+                oldest_since: since,
+                ..Status::default()
+            });
             let mut document =
                 StatusDocument { now: 100_000, last_tick: Some(100_000), ..document() };
             document.queue.max_age = 12 * 3600;
@@ -389,8 +400,7 @@ mod tests {
             name: name.to_owned(),
             address: "c1:2004".to_owned(),
             error: Some("connection refused".to_owned()),
-            connected,
-            ..carbon()
+            status: Status { connected, ..Status::default() },
         };
         let lines =
             with(|d| d.destinations = vec![to("a", false), to("b", true), to("c1:2004", false)]);
@@ -431,8 +441,12 @@ mod tests {
 
     #[test]
     fn what_is_lost_is_said_as_long_as_the_daemon_runs() {
-        let to =
-            DestinationEntry { connected: true, points_dropped: 7, points_unproved: 3, ..carbon() };
+        let to = carbon(Status {
+            connected: true,
+            dropped: Dropped { full: 4, age: 2, damaged: 1, withdrawn: 9 },
+            unproved: 3,
+            ..Status::default()
+        });
         let lines = with(|d| d.destinations = vec![to]);
         let text = text(&lines, "a");
         assert_eq!(not_good(lines), []);
