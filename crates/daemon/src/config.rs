@@ -4,6 +4,7 @@
 //! location. Nothing is started with a configuration that has a problem. Defaults are nowhere else.
 
 mod collectors;
+mod destinations;
 #[expect(clippy::disallowed_methods, reason = "before READY, and in a thread")]
 mod file;
 mod flags;
@@ -17,10 +18,11 @@ mod value;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carbon::{Address, Destination, Limits, MetricNames, Protocol, Timeouts};
+use carbon::{Address, Destination, Limits, MetricNames};
 use slurm_points::configured::Collectors;
 use slurm_points::prefix::Prefix;
 
+use self::destinations::read_destination;
 pub(crate) use self::file::{ConfigFile, VARIABLE, default_paths};
 #[cfg(test)]
 pub(crate) use self::flags::{CarbonFlags, SlurmFlags};
@@ -31,12 +33,9 @@ pub(crate) use self::rest::RestSettings;
 use self::retentions::Retentions;
 use self::section::{Section, line_of};
 use self::value::interval;
-use self::value::{
-    between, bytes, destination_name, log_format, log_level, one_of, path, rate, reader,
-};
+use self::value::{between, bytes, log_format, log_level, one_of, path, rate, reader};
 pub(crate) use self::value::{duration, seconds};
 use crate::host::host;
-use crate::tagged::tagged;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -201,9 +200,9 @@ impl Config {
     pub(crate) fn parse_valid(text: &str) -> Self {
         Self::parse(text, &Flags::default()).unwrap()
     }
+
     /// Sets what the file has: every section reads its keys, then complains about those that nobody
     /// has read.
-
     fn apply_file(&mut self, mut top: Section<'_, '_>) {
         top.set("interval", interval, &mut self.interval);
         top.set("prefix", str::parse::<Prefix>, &mut self.prefix);
@@ -239,80 +238,7 @@ impl Config {
             graphite.report_unread();
         }
         let destinations = &mut self.carbon;
-        top.each_section("carbon", |mut carbon, count| {
-            let mut address = None;
-            let mut name = None;
-            let mut protocol = Protocol::default();
-            let mut by_time = false;
-            let mut tags = false;
-            let mut timeouts = Timeouts::default();
-            let mut reconnect_every = None;
-            carbon.set_some("address", str::parse::<Address>, &mut address);
-            carbon.set_some("name", destination_name, &mut name);
-            let protocols = [("pickle", Protocol::Pickle), ("plaintext", Protocol::Plaintext)];
-            carbon.set("protocol", one_of(protocols), &mut protocol);
-            carbon.set("order", one_of([("newest_first", false), ("by_time", true)]), &mut by_time);
-            carbon.set_flag("tags", &mut tags);
-            carbon.set("connect_timeout", between(SECOND / 10, MINUTE * 10), &mut timeouts.connect);
-            // The connection is given up after 10 minutes.
-            carbon.set("stall_timeout", between(SECOND, MINUTE * 5), &mut timeouts.stall);
-            carbon.set_some("reconnect_every", between(SECOND, YEAR), &mut reconnect_every);
-            let tls = tls::read_tls(&mut carbon, address.as_ref());
-            if name.is_none() && count > 1 {
-                carbon.require(
-                    "name",
-                    "with several destinations each needs one; one that was alone without a name \
-                        is called \"carbon\", and keeps its queue under that name",
-                );
-            }
-            match address {
-                Some(address) => {
-                    // Two unnamed ones are a problem of its own.
-                    let unnamed =
-                        || if count > 1 { address.to_string() } else { ONLY_NAME.to_owned() };
-                    let is_named = name.is_some();
-                    let name = name.unwrap_or_else(unnamed);
-                    if is_named && destinations.iter().any(|other| other.name == name) {
-                        carbon.problem(
-                            "name",
-                            format!(
-                                "there are two destinations with the name {name}; give one of them \
-                                    another"
-                            ),
-                        );
-                    }
-                    let sends_the_same = |other: &Destination| {
-                        other.address == address && (other.names != MetricNames::Paths) == tags
-                    };
-                    if destinations.iter().any(sends_the_same) {
-                        carbon.problem(
-                            "address",
-                            format!(
-                                "another [[carbon]] sends the same paths to {address}; remove one \
-                                 of the two, or set `tags = true` in one of them"
-                            ),
-                        );
-                    }
-                    destinations.push(Destination {
-                        name,
-                        address,
-                        protocol,
-                        names: if tags { MetricNames::Tagged(tagged) } else { MetricNames::Paths },
-                        timeouts,
-                        tls,
-                        replay_rate: None,
-                        by_time,
-                        reconnect_every,
-                    });
-                }
-                None => carbon.require(
-                    "address",
-                    "where Carbon listens, such as \
-                        \"carbon.example.org:2004\"",
-                ),
-            }
-            carbon.report_unread();
-        });
+        top.each_section("carbon", |carbon, count| read_destination(carbon, count, destinations));
         top.report_unread();
     }
 

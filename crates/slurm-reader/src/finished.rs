@@ -170,9 +170,14 @@ impl FinishedFold {
             // its end.
             self.started.push((row.db_index, key(&row), row.start.min(row.end)));
         }
+        self.add_tres(&mut job, row.tres_alloc_str());
+        self.jobs.push(job);
+    }
+
+    /// Adds to the next job what it has got, by the text with its TRES.
+    fn add_tres(&mut self, job: &mut FinishedJob, text: &[u8]) {
         let index = self.jobs.len();
-        for part in row.tres_alloc_str().split(|byte| *byte == b',').filter(|part| !part.is_empty())
-        {
+        for part in text.split(|byte| *byte == b',').filter(|part| !part.is_empty()) {
             match tres(part) {
                 Some((CPU, count)) => job.cpus = count,
                 Some((NODE, count)) => job.nodes = count,
@@ -182,7 +187,6 @@ impl FinishedFold {
                 None => one_more(&mut self.unparsed),
             }
         }
-        self.jobs.push(job);
     }
 
     fn name(&mut self, name: &[u8]) -> u32 {

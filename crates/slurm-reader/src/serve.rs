@@ -139,31 +139,7 @@ impl<R: Rpcs> ReaderServer<'_, R> {
         reading.elapsed = micros(before.elapsed());
         let mut reading = stamped(reading);
         if options.users {
-            let users = &mut self.users;
-            let now = Instant::now();
-            match (&mut reading.statistics, &mut reading.reply) {
-                (Some(Statistics { rpc: Some(tables), .. }), _) => {
-                    users.give_names(tables.users.iter_mut().map(rpc_user), now);
-                }
-                (_, Some(Reply::Slurmdbd(dbd))) => {
-                    users.give_names(dbd.users.iter_mut().map(rpc_user), now)
-                }
-                (_, Some(Reply::Jobs(jobs))) => {
-                    let rows = jobs.users.iter_mut();
-                    users.give_names(
-                        rows.map(|user| (user.id, &mut user.name, &mut user.looking_up)),
-                        now,
-                    );
-                }
-                (_, Some(Reply::Finished(finished))) => {
-                    let rows = finished.users.iter_mut();
-                    users.give_names(
-                        rows.map(|user| (user.id, &mut user.name, &mut user.looking_up)),
-                        now,
-                    );
-                }
-                _ => {}
-            }
+            self.give_names(&mut reading);
         }
         if let Some(Reply::Finished(finished)) = &mut reading.reply {
             finished.take_user_names();
@@ -172,9 +148,34 @@ impl<R: Rpcs> ReaderServer<'_, R> {
         Ok(reading)
     }
 
-    /// If libslurm's own configuration has no ClusterName, slurmctld is asked for it: after an
-    /// answer, because it may take long, and only while slurmctld answers, because otherwise it
-    /// would be useless.
+    /// Gives the users in a reading their names, as far as they are known by now.
+    fn give_names(&mut self, reading: &mut Reading) {
+        let now = Instant::now();
+        let users = &mut self.users;
+        match (&mut reading.statistics, &mut reading.reply) {
+            (Some(Statistics { rpc: Some(tables), .. }), _) => {
+                users.give_names(tables.users.iter_mut().map(rpc_user), now);
+            }
+            (_, Some(Reply::Slurmdbd(dbd))) => {
+                users.give_names(dbd.users.iter_mut().map(rpc_user), now);
+            }
+            (_, Some(Reply::Jobs(jobs))) => {
+                let rows = jobs.users.iter_mut();
+                let rows = rows.map(|user| (user.id, &mut user.name, &mut user.looking_up));
+                users.give_names(rows, now);
+            }
+            (_, Some(Reply::Finished(finished))) => {
+                let rows = finished.users.iter_mut();
+                let rows = rows.map(|user| (user.id, &mut user.name, &mut user.looking_up));
+                users.give_names(rows, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks slurmctld for ClusterName, if libslurm's own configuration has none: after an answer,
+    /// because it may take long, and only while slurmctld answers, because otherwise it would be
+    /// useless.
     fn after_answer(&mut self, request: &Request, answer: &Answer) {
         if let (ReplyKind::Statistics, Answer::Reading(_)) = (request.reply, answer)
             && let Err(error) = self.conf_cache.learn_cluster(self.rpcs)

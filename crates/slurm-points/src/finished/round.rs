@@ -183,15 +183,9 @@ impl FinishedRound {
 
     /// Adds the jobs that neither the ledger nor this round has counted.
     pub fn add(&mut self, finished: &Finished, elapsed: u64, ledger: &FinishedLedger) {
-        self.has_answer = true;
+        self.note_reading(finished, elapsed);
         let floor = ledger.floor();
         let used: BTreeMap<u64, Used> = finished.used.iter().map(|used| (used.id, *used)).collect();
-        let reading = &mut self.reading;
-        add_to(&mut reading.elapsed, elapsed);
-        add_to(&mut reading.unparsed, finished.unparsed);
-        let rows = finished.jobs.iter().filter(|job| job.end >= self.window_from);
-        let rows = rows.fold(reading.window_jobs.unwrap_or(0), |rows, _| rows.saturating_add(1));
-        reading.window_jobs = Some(rows);
         for job in &finished.jobs {
             if self.until.is_some_and(|until| job.end > until) || is_begun_part(job) {
                 continue;
@@ -243,6 +237,17 @@ impl FinishedRound {
                 self.count(&uncounted, &tally, finished, ledger);
             }
         }
+    }
+
+    /// Adds up the figures about the reading itself.
+    fn note_reading(&mut self, finished: &Finished, elapsed: u64) {
+        self.has_answer = true;
+        let reading = &mut self.reading;
+        add_to(&mut reading.elapsed, elapsed);
+        add_to(&mut reading.unparsed, finished.unparsed);
+        let rows = finished.jobs.iter().filter(|job| job.end >= self.window_from);
+        let rows = rows.fold(reading.window_jobs.unwrap_or(0), |rows, _| rows.saturating_add(1));
+        reading.window_jobs = Some(rows);
     }
 
     /// Whether the job's user has a level, and the name for it is still being looked up.

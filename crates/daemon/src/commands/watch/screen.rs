@@ -4,7 +4,7 @@
 //! Has no terminal and no clock. No control character from slurmctld or a name service reaches the
 //! screen.
 
-use slurm_points::derive::{self, Cycles};
+use slurm_points::derive::{self, Cycles, Interval};
 use slurm_snapshot::{Reading, Statistics};
 
 use super::super::stats::{Compared, RankedRow, Served};
@@ -223,6 +223,17 @@ fn summary(
         rate(|j| j.failed)
     )));
     lines.push(Look::Plain.line(view.history.line()));
+    schedulers(lines, s, interval);
+    lines.push(Look::Plain.line(format!(
+        "          last began {} ago{}, covered {} of its queue",
+        s.bf_when_last_cycle.map_or_else(|| "-".to_owned(), |since| seconds(Some(since)) + " s"),
+        if s.bf_active == 0 { "" } else { " and is running" },
+        percent(derive::bf_coverage(s))
+    )));
+}
+
+/// A line for each of the two schedulers, below their heading.
+fn schedulers(lines: &mut Vec<ScreenLine>, s: &Statistics, interval: Option<Interval>) {
     let columns = |[name, last, mean, max, rate, busy, depth, queue]: [&str; 8]| {
         format!("{name:<10}{last:>9}{mean:>9}{max:>9}{rate:>10}{busy:>8}{depth:>9}{queue:>16}")
     };
@@ -254,12 +265,6 @@ fn summary(
     scheduler("main", s.schedule_cycle_last, main_max, main_depth, s.schedule_queue_len, main);
     let backfill = interval.map(|interval| interval.bf);
     scheduler("backfill", s.bf_cycle_last, s.bf_cycle_max, bf_depth, s.bf_queue_len, backfill);
-    lines.push(Look::Plain.line(format!(
-        "          last began {} ago{}, covered {} of its queue",
-        s.bf_when_last_cycle.map_or_else(|| "-".to_owned(), |since| seconds(Some(since)) + " s"),
-        if s.bf_active == 0 { "" } else { " and is running" },
-        percent(derive::bf_coverage(s))
-    )));
 }
 
 /// Types and users, as many as there is room for: three of five lines for types where there are

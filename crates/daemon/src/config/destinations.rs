@@ -1,0 +1,89 @@
+//! A `[[carbon]]` of the file: its keys, and how it must differ from the destinations before it.
+
+use carbon::{Address, Destination, MetricNames, Protocol, Timeouts};
+
+use super::section::Section;
+use super::tls::read_tls;
+use super::value::{between, destination_name, one_of};
+use super::{MINUTE, ONLY_NAME, SECOND, YEAR};
+use crate::tagged::tagged;
+
+/// Reads one of `count` destinations, and adds it to the `others` before it.
+pub(super) fn read_destination(
+    mut carbon: Section<'_, '_>,
+    count: usize,
+    others: &mut Vec<Destination>,
+) {
+    let mut address = None;
+    let mut name = None;
+    let mut protocol = Protocol::default();
+    let mut by_time = false;
+    let mut tags = false;
+    let mut timeouts = Timeouts::default();
+    let mut reconnect_every = None;
+    carbon.set_some("address", str::parse::<Address>, &mut address);
+    carbon.set_some("name", destination_name, &mut name);
+    let protocols = [("pickle", Protocol::Pickle), ("plaintext", Protocol::Plaintext)];
+    carbon.set("protocol", one_of(protocols), &mut protocol);
+    carbon.set("order", one_of([("newest_first", false), ("by_time", true)]), &mut by_time);
+    carbon.set_flag("tags", &mut tags);
+    carbon.set("connect_timeout", between(SECOND / 10, MINUTE * 10), &mut timeouts.connect);
+    // The connection is given up after 10 minutes.
+    carbon.set("stall_timeout", between(SECOND, MINUTE * 5), &mut timeouts.stall);
+    carbon.set_some("reconnect_every", between(SECOND, YEAR), &mut reconnect_every);
+    let tls = read_tls(&mut carbon, address.as_ref());
+    if name.is_none() && count > 1 {
+        carbon.require(
+            "name",
+            "with several destinations each needs one; one that was alone without a name is called \
+                \"carbon\", and keeps its queue under that name",
+        );
+    }
+    if let Some(address) = address {
+        refuse_twins(&mut carbon, name.as_deref(), &address, tags, others);
+        // Two unnamed ones are a problem of its own.
+        let unnamed = || if count > 1 { address.to_string() } else { ONLY_NAME.to_owned() };
+        others.push(Destination {
+            name: name.unwrap_or_else(unnamed),
+            address,
+            protocol,
+            names: if tags { MetricNames::Tagged(tagged) } else { MetricNames::Paths },
+            timeouts,
+            tls,
+            replay_rate: None,
+            by_time,
+            reconnect_every,
+        });
+    } else {
+        carbon.require("address", "where Carbon listens, such as \"carbon.example.org:2004\"");
+    }
+    carbon.report_unread();
+}
+
+/// Adds a problem if one of the `others` has the same name, or gets the same paths at this address.
+fn refuse_twins(
+    carbon: &mut Section<'_, '_>,
+    name: Option<&str>,
+    address: &Address,
+    tags: bool,
+    others: &[Destination],
+) {
+    if let Some(name) = name.filter(|name| others.iter().any(|other| other.name == **name)) {
+        carbon.problem(
+            "name",
+            format!("there are two destinations with the name {name}; give one of them another"),
+        );
+    }
+    let gets_the_same = |other: &Destination| {
+        other.address == *address && (other.names != MetricNames::Paths) == tags
+    };
+    if others.iter().any(gets_the_same) {
+        carbon.problem(
+            "address",
+            format!(
+                "another [[carbon]] sends the same paths to {address}; remove one of the two, or \
+                    set `tags = true` in one of them"
+            ),
+        );
+    }
+}
