@@ -134,9 +134,9 @@ fn a_release_is_made_once_signed_and_continues_after_a_failure() {
     it.sh(release).unwrap();
     let made = fs::read_to_string(it.path("target/made")).unwrap();
     let made: Vec<&str> = made.lines().collect();
-    let of = |name: &str| made.iter().filter(|line| **line == name).count();
+    let runs = |name: &str| made.iter().filter(|line| **line == name).count();
     assert_eq!(
-        (of("test"), of("soak SOAK_TLS=1"), of("bench"), of("releases")),
+        (runs("test"), runs("soak SOAK_TLS=1"), runs("bench"), runs("releases")),
         (1, 1, 1, 1),
         "{made:?}"
     );

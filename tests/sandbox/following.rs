@@ -132,11 +132,11 @@ impl FollowingDaemon {
         wait::until_some(&what, limit, || {
             let standby =
                 self.recorded().own("standby").into_iter().filter(|(at, _)| *at as f64 > since);
-            let such: Vec<u64> = standby
+            let matching: Vec<u64> = standby
                 .filter(|(_, value)| (*value < 0.5) == publishes)
                 .map(|(at, _)| at)
                 .collect();
-            such.first().copied().filter(|_| such.len() >= ticks)
+            matching.first().copied().filter(|_| matching.len() >= ticks)
         })
     }
 

@@ -75,7 +75,7 @@ pub trait Stream: Sized + Send + Sync + 'static {
     /// result is [`ConnectionError::Closed`] if the peer has read every byte: an end of file came,
     /// nothing before it, no error followed it (unread bytes would cause one), and everything was
     /// acknowledged, including our own end.
-    fn ended(&self) -> impl Future<Output = ConnectionError> + Send;
+    fn wait_for_end(&self) -> impl Future<Output = ConnectionError> + Send;
 
     /// The end of the connection, if it has come.
     fn has_ended(&self) -> Option<ConnectionError>;
@@ -377,7 +377,7 @@ impl Stream for Connection {
         Ok(SockRef::from(&self.stream).shutdown(std::net::Shutdown::Write)?)
     }
 
-    async fn ended(&self) -> ConnectionError {
+    async fn wait_for_end(&self) -> ConnectionError {
         loop {
             if let Err(error) = self.stream.readable().await {
                 return error.into();
@@ -457,7 +457,7 @@ mod tests {
     async fn a_peer_that_closes_is_noticed_while_idle() {
         let (connection, peer) = pair().await;
         drop(peer);
-        let error = timeout(Duration::from_secs(5), connection.ended()).await.unwrap();
+        let error = timeout(Duration::from_secs(5), connection.wait_for_end()).await.unwrap();
         assert!(matches!(error, ConnectionError::Closed), "{error}");
     }
 
@@ -470,7 +470,7 @@ mod tests {
                 tokio::io::AsyncReadExt::read_exact(&mut peer, &mut [0; 5]).await.unwrap();
             }
             drop(peer);
-            let end = timeout(Duration::from_secs(5), connection.ended()).await.unwrap();
+            let end = timeout(Duration::from_secs(5), connection.wait_for_end()).await.unwrap();
             assert_eq!(matches!(end, ConnectionError::Closed), reads, "{end}");
         }
     }
@@ -511,7 +511,7 @@ mod tests {
         let mut read = Vec::new();
         tokio::io::AsyncReadExt::read_to_end(&mut peer, &mut read).await.unwrap();
         drop(peer);
-        let end = timeout(Duration::from_secs(5), connection.ended()).await.unwrap();
+        let end = timeout(Duration::from_secs(5), connection.wait_for_end()).await.unwrap();
         assert!(matches!(end, ConnectionError::Closed), "{end}");
         assert_eq!(read, b"frame");
     }
@@ -526,7 +526,7 @@ mod tests {
         std::thread::spawn(
             move || while std::io::Write::write(&mut &peer, &[b'x'; 1 << 20]).is_ok() {},
         );
-        let error = timeout(Duration::from_secs(20), connection.ended()).await.unwrap();
+        let error = timeout(Duration::from_secs(20), connection.wait_for_end()).await.unwrap();
         assert!(matches!(error, ConnectionError::NotCarbon), "{error}");
         assert!(matches!(connection.has_ended(), Some(ConnectionError::NotCarbon)));
     }
@@ -537,7 +537,7 @@ mod tests {
         connection.half_close().unwrap();
         tokio::io::AsyncWriteExt::write_all(&mut peer, b"welcome").await.unwrap();
         drop(peer);
-        let end = timeout(Duration::from_secs(20), connection.ended()).await.unwrap();
+        let end = timeout(Duration::from_secs(20), connection.wait_for_end()).await.unwrap();
         assert!(matches!(end, ConnectionError::Talked), "{end}");
     }
 

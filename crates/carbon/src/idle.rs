@@ -53,7 +53,7 @@ impl IdleTimer {
     }
 
     /// A connection has been idle for this long and is not closed.
-    pub(crate) fn stood(&mut self, idle: Duration) {
+    pub(crate) fn note_idle(&mut self, idle: Duration) {
         if self.last.is_some_and(|last| idle > last + last / 10) {
             *self = Self::default();
         }
@@ -87,9 +87,9 @@ mod tests {
         assert_eq!(timer.renew_at(later), None, "tested");
         close(&mut timer, 23, later);
         assert_eq!(timer.renew_at(later), Some(seconds(23) / 2), "believed at once");
-        timer.stood(seconds(25));
+        timer.note_idle(seconds(25));
         assert_eq!(timer.renew_at(later), Some(seconds(23) / 2));
-        timer.stood(seconds(26));
+        timer.note_idle(seconds(26));
         assert_eq!(timer.renew_at(later), None, "it has none");
         close(&mut timer, 23, later);
         assert_eq!(timer.renew_at(later), None, "and the next close is the first");

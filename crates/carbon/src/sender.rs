@@ -4,9 +4,9 @@
 //! all states.
 
 mod disk;
+mod log_lines;
 mod path;
 mod renewal;
-mod said;
 mod state;
 mod task;
 mod writing;
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use self::disk::DiskWaits;
-use self::said::Said;
+use self::log_lines::LoggedChanges;
 use self::state::{Link, State};
 use crate::backoff::Backoff;
 use crate::connection::{Connection, LastTried, Stream};
@@ -42,7 +42,7 @@ struct SenderTask {
     idle_timer: IdleTimer,
     disk: DiskWaits,
     reconnects: Reconnects,
-    said: Said,
+    logged: LoggedChanges,
 }
 
 /// The end of the task: when everything was read, or the connection is lost.
@@ -121,7 +121,7 @@ impl Sender {
             idle_timer: IdleTimer::default(),
             disk: DiskWaits::new(destination.timeouts.pause),
             reconnects: Reconnects::default(),
-            said: Said::default(),
+            logged: LoggedChanges::default(),
             to: destination,
         };
         Self { outbox, draining, task: tokio::spawn(task.run::<C>()) }

@@ -249,7 +249,7 @@ impl Stream for TlsConnection {
         self.flush(&mut session).map(drop)
     }
 
-    async fn ended(&self) -> ConnectionError {
+    async fn wait_for_end(&self) -> ConnectionError {
         loop {
             let ready = self.tcp.stream().ready(self.interest()).await;
             if let Err(error) = ready {

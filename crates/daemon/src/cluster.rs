@@ -223,7 +223,7 @@ impl Cluster {
     }
 
     /// Takes the result of a ping, for which a tick may have waited.
-    pub(crate) fn take_ping(&mut self, ahead: Option<Ahead>) -> Option<EndedTick> {
+    pub(crate) fn handle_ping(&mut self, ahead: Option<Ahead>) -> Option<EndedTick> {
         let asks = self.follow.as_mut()?.judge_ping(ahead);
         let timestamp = self.tick.take_waiting()?;
         if asks {
@@ -235,9 +235,9 @@ impl Cluster {
 
     /// Takes the outcome of the statistics' request: the tick that it is for, if its slot is not
     /// over, and the one that begins behind it.
-    pub(crate) fn take_answer(&mut self, outcome: &Outcome) -> (Option<i64>, Option<i64>) {
+    pub(crate) fn handle_answer(&mut self, outcome: &Outcome) -> (Option<i64>, Option<i64>) {
         self.token.note(outcome, unix_now());
-        self.tick.take_answered()
+        self.tick.handle_answer()
     }
 
     pub(crate) fn note_standby(&mut self) {
@@ -321,10 +321,14 @@ impl Cluster {
 
     /// Takes a tick's outcome: who is active. Whether figures of the cluster are published, and
     /// since when: [`Change`].
-    pub(crate) fn note_outcome(&mut self, outcome: &TickOutcome, interval: u32) -> (bool, Change) {
+    pub(crate) fn handle_outcome(
+        &mut self,
+        outcome: &TickOutcome,
+        interval: u32,
+    ) -> (bool, Change) {
         self.seen.note_outcome(outcome);
         let Some(follow) = &mut self.follow else { return (true, Change::default()) };
-        let change = follow.note_outcome(outcome, Duration::from_secs(interval.into()));
+        let change = follow.handle_outcome(outcome, Duration::from_secs(interval.into()));
         if let Some(finished) = &mut self.finished {
             if change.is_return {
                 finished.rebuild(unix_now());
@@ -382,12 +386,12 @@ impl Cluster {
         )
     }
 
-    pub(crate) fn take_survey_reply(
+    pub(crate) fn handle_survey_reply(
         &mut self,
         role: Role,
         outcome: Outcome,
     ) -> Option<RoundResult> {
-        self.surveys.get_mut(&role)?.take_reply(outcome, clock::now())
+        self.surveys.get_mut(&role)?.handle_reply(outcome, clock::now())
     }
 
     /// The reader of the surveys, where there is one.

@@ -123,7 +123,7 @@ fn open(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
 /// The watchdog's patience, if it watches this process.
 fn patience() -> Option<Duration> {
     let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
-    let is_ours = std::env::var_os("WATCHDOG_PID").is_none()
+    let is_for_us = std::env::var_os("WATCHDOG_PID").is_none()
         || number("WATCHDOG_PID") == Some(std::process::id().into());
-    number("WATCHDOG_USEC").filter(|&patience| is_ours && patience > 0).map(Duration::from_micros)
+    number("WATCHDOG_USEC").filter(|&patience| is_for_us && patience > 0).map(Duration::from_micros)
 }

@@ -203,9 +203,9 @@ impl SelfMetrics {
             return;
         }
         let daemon = resident("self");
-        let of = |pid: Option<u32>| pid.and_then(|pid| resident(&pid.to_string()));
-        let reader = of(reader);
-        let second_reader = of(second_reader);
+        let resident_of = |pid: Option<u32>| pid.and_then(|pid| resident(&pid.to_string()));
+        let reader = resident_of(reader);
+        let second_reader = resident_of(second_reader);
         self.memory = ResidentMemory { looked: Some(now), daemon, reader, second_reader };
     }
 

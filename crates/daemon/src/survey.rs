@@ -148,7 +148,7 @@ impl Survey {
             self.forget();
         }
         let busy = threads.is_none_or(|threads| threads > self.max_threads);
-        self.log_busy(busy, threads);
+        self.say_busy(busy, threads);
         let mut left = Vec::new();
         for &kind in wanted.keys() {
             let state = self.state(kind);
@@ -179,15 +179,15 @@ impl Survey {
     }
 
     /// Takes an outcome, and continues to the next reply or ends the round.
-    pub(crate) fn take_reply(&mut self, outcome: Outcome, now: Duration) -> Option<RoundResult> {
+    pub(crate) fn handle_reply(&mut self, outcome: Outcome, now: Duration) -> Option<RoundResult> {
         let mut round = self.round.take()?;
         let kind = round.left.pop()?;
         let max_duty = self.max_duty;
         let options = self.needs.options;
         let state = self.state(kind);
         state.duty.note_duration(reply_state::cost(&outcome, round.asked_at.elapsed()), max_duty);
-        if let Some(reading) = state.take(kind, options, outcome) {
-            if round.is_over(kind, now) {
+        if let Some(reading) = state.handle_outcome(kind, options, outcome) {
+            if round.is_too_late_for(kind, now) {
                 one_more(&mut state.counters.readings_late);
                 debug!(reply = kind.name(), "it arrived after its slot and is discarded");
             } else {
@@ -223,7 +223,7 @@ impl Survey {
                 );
             }
             let outcome = self.source.outcome().await;
-            done = self.take_reply(outcome, clock::now());
+            done = self.handle_reply(outcome, clock::now());
         }
     }
 
@@ -240,7 +240,7 @@ impl Survey {
         let options = self.needs.options;
         while let Some(&kind) = round.left.last() {
             let state = self.state(kind);
-            if round.is_over(kind, now) {
+            if round.is_too_late_for(kind, now) {
                 // Its answer could only come too late: slurmctld is spared it.
                 one_more(&mut state.counters.skipped_round);
             } else {
@@ -277,7 +277,7 @@ impl Survey {
         self.states.entry(kind).or_default()
     }
 
-    fn log_busy(&mut self, busy: bool, threads: Option<u32>) {
+    fn say_busy(&mut self, busy: bool, threads: Option<u32>) {
         // That it does not answer has been logged.
         let Some(threads) = threads else { return };
         match (busy, std::mem::replace(&mut self.logged_busy, busy)) {
@@ -306,7 +306,7 @@ pub(crate) fn patient(role: &'static str, slurm: &SlurmSettings, readers: &Reade
 
 impl SurveyRound {
     /// Whether the slots of all who need this reply are over.
-    fn is_over(&self, kind: ReplyKind, now: Duration) -> bool {
+    fn is_too_late_for(&self, kind: ReplyKind, now: Duration) -> bool {
         let has_passed = |&longest: &u32| {
             let until = self.timestamp.saturating_add(longest.into());
             i64::try_from(now.as_secs()).is_ok_and(|now| now >= until)

@@ -58,7 +58,8 @@ impl TokenFile {
         let exposed = metadata.mode() & 0o004 != 0;
         let writable = is_open(&metadata) || folder_is_open(&self.path);
         let user = claims.sun.or(claims.username);
-        self.claims = Token { user, expires: claims.exp.and_then(whole), exposed, writable };
+        self.claims =
+            Token { user, expires: claims.exp.and_then(whole_seconds), exposed, writable };
         Ok(self.token.replace(token.to_owned()).as_deref() != Some(token))
     }
 
@@ -107,7 +108,7 @@ struct Claims {
 }
 
 /// A time may have a fraction.
-fn whole(number: serde_json::Number) -> Option<i64> {
+fn whole_seconds(number: serde_json::Number) -> Option<i64> {
     #[expect(clippy::cast_possible_truncation, reason = "cut to the range of i64")]
     number.as_i64().or_else(|| number.as_f64().map(|seconds| seconds as i64))
 }
@@ -134,7 +135,7 @@ mod tests {
     fn name_and_end_are_read_without_the_key() {
         let claims = claims(ALICE).unwrap();
         assert_eq!(
-            (claims.sun.as_deref(), claims.exp.and_then(whole)),
+            (claims.sun.as_deref(), claims.exp.and_then(whole_seconds)),
             (Some("alice"), Some(1_800_000_000))
         );
         for text in ["", "a.b.c", "opaque", "..", "a.!.c", "a.e30"] {

@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_failed_is_told_apart_as_far_as_an_answer_tells_it() {
-        let of = |status: u16, body: &str, seconds, token, socket| {
+        let stage_of = |status: u16, body: &str, seconds, token, socket| {
             let status = StatusCode::from_u16(status).unwrap();
             let problem =
                 refused(status, body.as_bytes(), Duration::from_secs(seconds), token, socket);
@@ -198,7 +198,7 @@ mod tests {
             (418, "teapot".to_owned(), 0, true, false, (Stage::Http, 0)),
         ] {
             assert_eq!(
-                of(status, &body, seconds, token, socket),
+                stage_of(status, &body, seconds, token, socket),
                 expected,
                 "{status} {body} {seconds}"
             );

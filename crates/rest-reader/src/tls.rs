@@ -39,7 +39,7 @@ pub(crate) async fn connect(
         .map_err(|error| problem(format!("{host}: {error}")))?;
     trust.connect(name, stream).await.map_err(|error| {
         let tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
-        problem(tls.map_or_else(|| ended(&error), |error| explain(error, host)))
+        problem(tls.map_or_else(|| explain_end(&error), |error| explain(error, host)))
     })
 }
 
@@ -63,7 +63,7 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-fn ended(error: &std::io::Error) -> String {
+fn explain_end(error: &std::io::Error) -> String {
     format!("the connection ended before TLS was agreed on ({}); is it a plain port?", error.kind())
 }
 

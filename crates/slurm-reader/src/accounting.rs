@@ -204,8 +204,8 @@ fn not_empty<T>(all: Vec<T>, call: &'static str, what: &str) -> CallResult<Vec<T
 /// The sum of all of a job's steps, or of those that began at `since` or later.
 fn steps(record: Unpacked<'_, slurmdb_job_rec_t>, since: Option<i64>) -> Steps {
     let mut steps = Steps::default();
-    let its = record.steps().into_iter();
-    for step in its.filter(|step| since.is_none_or(|since| step.start >= since)) {
+    let all = record.steps().into_iter();
+    for step in all.filter(|step| since.is_none_or(|since| step.start >= since)) {
         let cpu = [wide(step.tot_cpu_sec), wide(step.tot_cpu_usec)];
         steps.add(wide(step.state), cpu, step.usage());
     }

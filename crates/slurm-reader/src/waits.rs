@@ -91,33 +91,33 @@ mod tests {
     #[test]
     fn ranks_are_those_of_the_list_in_which_every_task_stands_by_itself() {
         for seed in 0..200_u64 {
-            let of: Vec<(i64, u64)> = (0..seed % 250 + 1)
+            let sample: Vec<(i64, u64)> = (0..seed % 250 + 1)
                 .map(|n| {
                     let random = (seed * 31 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
                     (i64::try_from(random % 50).unwrap(), random % 4)
                 })
                 .collect();
-            let mut list: Vec<u64> = of
+            let mut list: Vec<u64> = sample
                 .iter()
                 .flat_map(|&(wait, jobs)| (0..jobs).map(move |_| u64::try_from(wait).unwrap()))
                 .collect();
             list.sort_unstable();
-            let started = waits(&of).started();
+            let started = waits(&sample).started();
             let rank = |percent: usize| list[(list.len() * percent).div_ceil(100) - 1];
             if list.is_empty() {
                 assert_eq!(started, Started::default());
-                assert_eq!(waits(&of).moments(5), None);
-                assert_eq!(waits(&of).starts(5), None);
+                assert_eq!(waits(&sample).moments(5), None);
+                assert_eq!(waits(&sample).starts(5), None);
             } else {
                 let expected = (list.len() as u64, rank(50), rank(90), rank(100));
                 assert_eq!(
                     (started.jobs, started.p50, started.p90, started.max),
                     expected,
-                    "{of:?}"
+                    "{sample:?}"
                 );
-                let starts = waits(&of).starts(0).unwrap();
+                let starts = waits(&sample).starts(0).unwrap();
                 let ranks = [50, 90, 99, 100].map(|percent| i64::try_from(rank(percent)).unwrap());
-                assert_eq!([starts.p50, starts.p90, starts.p99, starts.max], ranks, "{of:?}");
+                assert_eq!([starts.p50, starts.p90, starts.p99, starts.max], ranks, "{sample:?}");
             }
         }
     }

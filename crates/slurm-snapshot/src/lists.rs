@@ -164,10 +164,10 @@ mod tests {
 
     #[test]
     fn only_who_is_known_to_see_everything_is_believed_to() {
-        let of = |privileged| Visibility { private: vec!["jobs".to_owned()], privileged };
-        assert!(of(None).may_hide("jobs"));
-        assert!(of(Some(false)).may_hide("jobs"));
-        assert!(!of(Some(true)).may_hide("jobs"));
-        assert!(!of(Some(false)).may_hide("nodes"));
+        let visibility = |privileged| Visibility { private: vec!["jobs".to_owned()], privileged };
+        assert!(visibility(None).may_hide("jobs"));
+        assert!(visibility(Some(false)).may_hide("jobs"));
+        assert!(!visibility(Some(true)).may_hide("jobs"));
+        assert!(!visibility(Some(false)).may_hide("nodes"));
     }
 }

@@ -478,9 +478,9 @@ mod tests {
 
     #[test]
     fn a_flag_that_came_with_a_release_has_its_word_from_it_on_and_every_word_its_bit() {
-        let of = |release| NodeState { number: IDLE | 1 << 4 | 1 << 31, release }.flags();
-        assert_eq!(of(Release::new(24, 11)), ["other"]);
-        assert_eq!(of(Release::new(25, 5)), ["external", "other"]);
+        let flags = |release| NodeState { number: IDLE | 1 << 4 | 1 << 31, release }.flags();
+        assert_eq!(flags(Release::new(24, 11)), ["other"]);
+        assert_eq!(flags(Release::new(25, 5)), ["external", "other"]);
         for &(bit, word) in FLAGS {
             assert_eq!((node_flag(&word.to_uppercase()), word.contains(' ')), (Some(bit), false));
         }

@@ -78,9 +78,9 @@ async fn get<T: Clone + Send + 'static>(
     }
     let patience = deadline.saturating_duration_since(Instant::now());
     let owner = format!("{what} {name}");
-    let of = name.to_owned();
+    let host = name.to_owned();
     if let Ok(Some(found)) =
-        waiting_threads::ask(&owner, name, patience, move || look_up(&of)).await
+        waiting_threads::ask(&owner, name, patience, move || look_up(&host)).await
     {
         known.insert(name.to_owned(), (found, Instant::now()));
     }

@@ -101,10 +101,10 @@ fn shares_limits_and_remote_licences_are_those_of_sshare_sacctmgr_and_scontrol()
     // Then slurmctld counts none of it; what is running stays as it is.
     slurm.reconfigure("AccountingStorageEnforce=associations,qos\n").unwrap();
     let uncounted = ask(None, REQUEST).unwrap();
-    for of in &associations_in(&uncounted).unwrap().associations {
-        let of = &of.use_and_limits;
-        assert_eq!((of.jobs_running, of.jobs_submitted), (None, None));
-        assert!(of.tres.values().all(|tres| (tres.used, tres.run_secs) == (None, None)));
+    for association in &associations_in(&uncounted).unwrap().associations {
+        let limits = &association.use_and_limits;
+        assert_eq!((limits.jobs_running, limits.jobs_submitted), (None, None));
+        assert!(limits.tres.values().all(|tres| (tres.used, tres.run_secs) == (None, None)));
     }
 
     if is_root() {
@@ -220,8 +220,9 @@ fn compare_common(row: &Row, limits: &UseAndLimits) -> usize {
 
 fn compare_tres(row: &Row, limits: &UseAndLimits, columns: &[TresColumn]) {
     for (column, which) in columns {
-        let of = limits.tres.iter().filter_map(|(name, tres)| Some((name.clone(), which(tres)?)));
-        assert_eq!(tres(&row[*column]), of.collect(), "{column} of {row:?}");
+        let expected =
+            limits.tres.iter().filter_map(|(name, tres)| Some((name.clone(), which(tres)?)));
+        assert_eq!(tres(&row[*column]), expected.collect(), "{column} of {row:?}");
     }
 }
 

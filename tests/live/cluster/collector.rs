@@ -82,8 +82,8 @@ fn rpcs(cast: &Cast) -> Result<()> {
     let after = counts()?;
     let seconds = start.elapsed().as_secs() + 1;
     let grown = |name: &str| {
-        let of = |counts: &BTreeMap<String, u64>| counts.get(name).copied().unwrap_or(0);
-        of(&after).saturating_sub(of(&before))
+        let count = |counts: &BTreeMap<String, u64>| counts.get(name).copied().unwrap_or(0);
+        count(&after).saturating_sub(count(&before))
     };
     for name in ["REQUEST_JOB_INFO", "REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO"] {
         ensure!(grown(name) >= 2, "{name} was asked {} times in {seconds} s", grown(name));
@@ -96,8 +96,8 @@ fn rpcs(cast: &Cast) -> Result<()> {
         if grown == 0 || own.split(' ').any(|own| own == name) {
             continue;
         }
-        let is_ours = |ours: &str| name.strip_prefix("REQUEST_") == Some(ours);
-        ensure!(ALLOWED.split(' ').any(is_ours), "{name} was asked {grown} times");
+        let is_this = |ours: &str| name.strip_prefix("REQUEST_") == Some(ours);
+        ensure!(ALLOWED.split(' ').any(is_this), "{name} was asked {grown} times");
         let most = if name == "REQUEST_STATS_INFO" { seconds + 3 } else { seconds / 2 + 1 };
         ensure!(grown <= most, "{name} was asked {grown} times in {seconds} s, not {most}");
     }

@@ -131,7 +131,7 @@ fn assert_states<'a>(states: &JobStates, rows: impl Iterator<Item = &'a Row> + C
 fn waits(rows: &[Row], jobs: &Jobs) {
     let now = jobs.last_update;
     let time = |text: &str| text.parse::<i64>().ok();
-    let of = |partition: Option<&str>, column: &'static str| {
+    let oldest = |partition: Option<&str>, column: &'static str| {
         let here = |job: &&Row| {
             partition.is_none_or(|name| job["partition"].split(',').any(|other| other == name))
         };
@@ -141,12 +141,12 @@ fn waits(rows: &[Row], jobs: &Jobs) {
             waiting.filter_map(|job| time(&job[column])).filter(|since| *since <= now).collect(),
         )
     };
-    assert_eq!(jobs.waiting.submitted, of(None, "submittime"));
-    assert_eq!(jobs.waiting.eligible, of(None, "eligibletime"));
+    assert_eq!(jobs.waiting.submitted, oldest(None, "submittime"));
+    assert_eq!(jobs.waiting.eligible, oldest(None, "eligibletime"));
     assert!(jobs.waiting.eligible.unwrap().jobs > 20);
     for (name, partition) in &jobs.partitions {
-        assert_eq!(partition.waiting.submitted, of(Some(name), "submittime"), "{name}");
-        assert_eq!(partition.waiting.eligible, of(Some(name), "eligibletime"), "{name}");
+        assert_eq!(partition.waiting.submitted, oldest(Some(name), "submittime"), "{name}");
+        assert_eq!(partition.waiting.eligible, oldest(Some(name), "eligibletime"), "{name}");
     }
 
     // The nodes of configuring jobs are booting, so these jobs start when their nodes are up.

@@ -97,11 +97,13 @@ fn fullness(rows: &[Row], states: &BTreeMap<String, (String, BTreeSet<String>)>,
     };
     let float = |number: u64| f64::from(u32::try_from(number).unwrap());
     let shares = once.iter().filter(|(name, _)| is_usable(name)).map(|(_, row)| {
-        let of = tally(row);
+        let resources = tally(row);
         let part = |used, all| if all > 0 { float(used) / float(all) } else { 0.0 };
         let memory = part(row["allocmem"].parse().unwrap(), row["memory"].parse().unwrap());
-        let parts =
-            [part(of.cpus.allocated, of.cpus.total), part(of.gpus.allocated, of.gpus.total)];
+        let parts = [
+            part(resources.cpus.allocated, resources.cpus.total),
+            part(resources.gpus.allocated, resources.gpus.total),
+        ];
         parts.into_iter().fold(memory, f64::max).min(1.0)
     });
     let shares: Vec<f64> = shares.collect();
@@ -133,11 +135,11 @@ fn reserved(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
         rows.iter().map(|row| (row["nodelist"].as_str(), row)).collect();
     let (mut maintenance, mut others) = (NodeTally::default(), NodeTally::default());
     for line in cast.slurm.call("scontrol -o show res")?.lines() {
-        let of = |key| value(line, key).with_context(|| line.to_owned());
-        if of("State")? == "ACTIVE" {
+        let field = |key| value(line, key).with_context(|| line.to_owned());
+        if field("State")? == "ACTIVE" {
             let tallies =
-                if of("Flags")?.contains("MAINT") { &mut maintenance } else { &mut others };
-            tallies.add(&tally(once.get(of("Nodes")?).context("a reservation of one node")?));
+                if field("Flags")?.contains("MAINT") { &mut maintenance } else { &mut others };
+            tallies.add(&tally(once.get(field("Nodes")?).context("a reservation of one node")?));
         }
     }
     assert_eq!((nodes.maintenance, nodes.reserved), (maintenance, others));

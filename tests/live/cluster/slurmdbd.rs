@@ -53,12 +53,17 @@ fn rollups(text: &str) -> Result<BTreeMap<String, BTreeMap<String, u64>>> {
 }
 
 fn compare_rollup(period: &str, shown: &BTreeMap<String, u64>, ours: &DbdRollup) -> Result<()> {
-    let of = |label: &str| shown.get(label).copied();
+    let printed = |label: &str| shown.get(label).copied();
     let end = ours.end.and_then(|end| u64::try_from(end).ok());
     // If there was only one roll-up, sacctmgr prints 0 for the last and the longest.
     ensure!(
-        (of("Last cycle"), of("Max cycle"), of("Total time"), of("Total cycles"), of("last ran"))
-            == (ours.last.or(Some(0)), ours.max.or(Some(0)), ours.total, Some(ours.count), end),
+        (
+            printed("Last cycle"),
+            printed("Max cycle"),
+            printed("Total time"),
+            printed("Total cycles"),
+            printed("last ran")
+        ) == (ours.last.or(Some(0)), ours.max.or(Some(0)), ours.total, Some(ours.count), end),
         "{period}: sacctmgr has {shown:?}, we have {ours:?}"
     );
     Ok(())
@@ -121,15 +126,15 @@ fn compare(folder: &Folder, accounting: &Accounting) -> Result<DbdStatistics> {
         ensure!(sdiag.get("", "Data since") == Some(ours.since), "since {}: {before}", ours.since);
         ensure!(sdiag.by_type.len() == ours.types.len(), "{ours:?}\n{before}");
         for row in &sdiag.by_type {
-            let its = ours
+            let counted = ours
                 .types
                 .iter()
-                .find(|its| u32::from(its.id) == row.id)
+                .find(|counted| u32::from(counted.id) == row.id)
                 .context("no such type")?;
             let name = slurm_snapshot::dbd_rpc_name(row.id);
             ensure!(name == Some(&row.name), "{name:?} is {} for sacctmgr", row.name);
-            let grown = u64::from(its.count).checked_sub(row.count).context("it shrank")?;
-            let is_same = (grown, its.time) == (0, row.total);
+            let grown = u64::from(counted.count).checked_sub(row.count).context("it shrank")?;
+            let is_same = (grown, counted.time) == (0, row.total);
             // They include sacctmgr's own requests, which ended after it had asked.
             ensure!(
                 is_same || (OURS.contains(&row.name.as_str()) && grown <= 2),

@@ -65,7 +65,7 @@ fn header(folder: &Folder, carbon: &Carbon, path: &str) -> String {
     let tool = find_program("whisper-info").unwrap();
     let file = carbon.file(path).display().to_string();
     let said = Invocation::of_program(folder, &tool, &[&file]).unwrap().succeed().unwrap();
-    let of = |key: &&str| {
+    let lines_of = |key: &&str| {
         said.lines()
             .filter_map(|line| line.strip_prefix(&format!("{key}: ")))
             .collect::<Vec<_>>()
@@ -73,7 +73,7 @@ fn header(folder: &Folder, carbon: &Carbon, path: &str) -> String {
     };
     ["aggregationMethod", "secondsPerPoint", "retention"]
         .iter()
-        .map(of)
+        .map(lines_of)
         .collect::<Vec<_>>()
         .join("; ")
 }
@@ -196,8 +196,8 @@ fn a_file_keeps_its_mode_its_owner_and_the_link_that_leads_to_it() {
         chown(&managed, Some(NOBODY), Some(NOBODY)).unwrap();
     }
     let owner = |file: &Path| {
-        let of = fs::metadata(file).unwrap();
-        (of.uid(), of.gid(), of.mode() & 0o7777)
+        let metadata = fs::metadata(file).unwrap();
+        (metadata.uid(), metadata.gid(), metadata.mode() & 0o7777)
     };
     let before = owner(&managed);
     assert_eq!(rules(&folder, &site, &[]).code, Some(0));

@@ -123,13 +123,13 @@ fn one_that_an_ordinary_user_may_not_read_is_told_in_one_line(sandbox: &Sandbox)
     let mode = if is_root() { 0o640 } else { 0 };
     fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
     let ordinary = |args: &[&str]| Invocation::ordinary(folder, args).unwrap().finish().unwrap();
-    let told = format!(
+    let note = format!(
         "slurm-graphite: {file}: cannot be read: Permission denied (os error 13); using flags and \
             defaults\n"
     );
     for (command, words) in [("once", "cluster."), ("stats", "Jobs submitted:")] {
         let said = ordinary(&[command, "--slurm-conf", &conf]);
-        assert_eq!((said.code, &said.stderr), (Some(0), &told));
+        assert_eq!((said.code, &said.stderr), (Some(0), &note));
         assert!(said.stdout.contains(words), "{}", said.stdout);
     }
     // These are about the file itself.

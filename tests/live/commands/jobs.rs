@@ -121,8 +121,8 @@ fn rows<const N: usize>(
 fn ended(table: &Value) -> Ended {
     rows(table, |row| {
         let states = row["states"].as_object().unwrap();
-        let of = |state: &str| states.get(state).and_then(Value::as_u64).unwrap_or(0);
-        [states.values().filter_map(Value::as_u64).sum(), of("failed"), of("cancelled")]
+        let count = |state: &str| states.get(state).and_then(Value::as_u64).unwrap_or(0);
+        [states.values().filter_map(Value::as_u64).sum(), count("failed"), count("cancelled")]
     })
 }
 
@@ -143,8 +143,9 @@ fn sacct(text: &str) -> Result<Ended> {
 }
 
 fn counts(table: &Value) -> Counts {
-    let of = [("running", "jobs"), ("pending", "jobs"), ("running", "cpus"), ("pending", "cpus")];
-    rows(table, |row| of.map(|(state, what)| row[state][what].as_u64().unwrap()))
+    let columns =
+        [("running", "jobs"), ("pending", "jobs"), ("running", "cpus"), ("pending", "cpus")];
+    rows(table, |row| columns.map(|(state, what)| row[state][what].as_u64().unwrap()))
 }
 
 fn squeue(text: &str) -> Result<Counts> {

@@ -110,10 +110,10 @@ fn oldest_are_missing(mut stage: Stage, counter: &str, before: f64) -> Result<St
     let untold = (1..8)
         .filter(|_| before > 0.0)
         .flat_map(|ticks| sizes.windows(ticks).map(|its| its.iter().sum()));
-    let told = std::iter::once(0_usize)
+    let is_explained = std::iter::once(0_usize)
         .chain(untold)
         .any(|untold| (missing - dropped - untold as f64).abs() < 0.5);
-    ensure!(told, "{missing} are missing, {dropped} were counted: {findings}");
+    ensure!(is_explained, "{missing} are missing, {dropped} were counted: {findings}");
     Ok(format!("{findings}, {dropped} counted"))
 }
 

@@ -216,13 +216,13 @@ fn removed_for_good() -> Result<String> {
     wait::pause(Duration::from_secs(7));
     stage.tick()?;
     // Ticks that were made while it was configured contain figures about it.
-    let is_its =
+    let is_about_gone =
         |points: &&sandbox::Points| points.keys().any(|path| path.contains(".carbon.gone."));
     let points: usize = stage
         .collected
         .counted()
         .map(|(_, points)| points)
-        .filter(is_its)
+        .filter(is_about_gone)
         .map(|points| points.len())
         .sum();
     let counted = stage.counter(REMOVED)?;

@@ -31,7 +31,7 @@ struct Shown {
 /// its reason says which. Then it is down and no more: Debian's 20.11.4 has no flag for it yet.
 pub(super) fn words(line: &str) -> Vec<String> {
     let state = value(line, "State");
-    let of = |word: &str| -> String {
+    let bits = |word: &str| -> String {
         let mut words =
             match word.trim_end_matches(['*', '~', '#', '!', '%', '$', '@', '^', '-']) {
                 "MAINT" => "IDLE+MAINTENANCE",
@@ -49,7 +49,7 @@ pub(super) fn words(line: &str) -> Vec<String> {
         }
         words
     };
-    let all: Vec<String> = state.unwrap_or_default().split('+').map(of).collect();
+    let all: Vec<String> = state.unwrap_or_default().split('+').map(bits).collect();
     all.join("+").split('+').map(str::to_owned).collect()
 }
 
@@ -195,18 +195,18 @@ impl Count {
                     outage = Some(Outage { since: at, worst: class, now: (class, at) });
                 }
                 (Some(out), class) if class != Some(out.now.0) => {
-                    let of = &mut self.classes[out.now.0];
-                    of.node_seconds += rounds.seen(out.now.1, at);
-                    of.phases += 1.0;
+                    let present = &mut self.classes[out.now.0];
+                    present.node_seconds += rounds.seen(out.now.1, at);
+                    present.phases += 1.0;
                     let Some(class) = class else {
-                        let of = &mut self.classes[out.worst];
-                        of.ended += 1;
+                        let worst = &mut self.classes[out.worst];
+                        worst.ended += 1;
                         let (begin, end) = (rounds.saw(out.since), rounds.saw(at));
                         let timed = [begin.0 && end.0, begin.1 && end.1];
                         self.ended.push((out.since, at, timed));
                         for (bound, is_timed) in timed.into_iter().enumerate() {
-                            of.timed[bound] += f64::from(is_timed);
-                            of.seconds[bound] += f64::from(is_timed) * (at - out.since);
+                            worst.timed[bound] += f64::from(is_timed);
+                            worst.seconds[bound] += f64::from(is_timed) * (at - out.since);
                         }
                         outage = None;
                         continue;

@@ -155,10 +155,13 @@ fn sources(folder: &Folder, release: &str) -> Result<Vec<(String, String)>> {
     let lines: BTreeSet<&str> = text.lines().collect();
     let pairs = lines.into_iter().filter_map(|line| line.split_once(' '));
     // Other vendors' sources have other suites.
-    let is_its = |(_, suite): &(&str, &str)| {
+    let is_of_release = |(_, suite): &(&str, &str)| {
         suite.strip_prefix(release).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     };
-    Ok(pairs.filter(is_its).map(|(mirror, suite)| (mirror.to_owned(), suite.to_owned())).collect())
+    Ok(pairs
+        .filter(is_of_release)
+        .map(|(mirror, suite)| (mirror.to_owned(), suite.to_owned()))
+        .collect())
 }
 
 /// Runs a program of the host to its end, however long it takes, and returns its output.

@@ -152,8 +152,8 @@ fn artefact(ending: &str) -> Result<PathBuf> {
 fn artefacts() -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(target()?.join("dist")).context("run `make dist`")?;
     let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    let is_ours = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("slurm-graphite");
-    found.retain(|path| path.is_file() && path.file_name().is_some_and(is_ours));
+    let is_artefact = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("slurm-graphite");
+    found.retain(|path| path.is_file() && path.file_name().is_some_and(is_artefact));
     found.sort();
     Ok(found)
 }

@@ -92,11 +92,11 @@ pub(crate) fn table(
 
 /// Reports how often contenders sleep and are woken, and their system calls.
 pub(crate) fn wakes_and_calls<const N: usize>(contenders: [(&str, &Costs); N]) -> String {
-    let of = contenders.map(|(name, costs)| {
+    let words = contenders.map(|(name, costs)| {
         let wakes = costs.median(|cost| Part::Both.sum(cost.wakes));
         format!("{name} {wakes:.1} and {:.0}", costs.median(|cost| cost.calls))
     });
-    format!("\nWake-ups and system calls a reading: {}.\n\n", of.join(", "))
+    format!("\nWake-ups and system calls a reading: {}.\n\n", words.join(", "))
 }
 
 /// The bare C loop.
@@ -235,12 +235,14 @@ fn measure(folder: &Folder, mut process: Process, settle: f64) -> Result<Cost> {
 /// voluntary_ctxt_switches of proc(5).
 fn slept(pid: u32) -> Result<f64> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let of = |status: String| {
+    let switches = |status: String| {
         status.lines().find_map(|line| {
             line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<f64>().ok()
         })
     };
-    Ok(tasks.filter_map(|task| of(fs::read_to_string(task.path().join("status")).ok()?)).sum())
+    Ok(tasks
+        .filter_map(|task| switches(fs::read_to_string(task.path().join("status")).ok()?))
+        .sum())
 }
 
 /// The system calls of these processes in a reading. The count starts between two readings. strace

@@ -156,9 +156,10 @@ fn finished(folder: &Folder, accounting: &mut Accounting, end: i64) -> Result<()
         rounds.push(turn(accounting, &mut reader, since, until)?);
         floors.push(floor(folder, &accounting.slurm, &words)?);
     }
-    let of = |figure: fn(&[f64; 4]) -> f64| median(rounds.iter().map(figure));
-    let [slurmdbd, mariadbd] = [of(|[slurmdbd, ..]| *slurmdbd), of(|[_, mariadbd, ..]| *mariadbd)];
-    let [own, wall] = [of(|[_, _, own, _]| *own), of(|[.., wall]| *wall)];
+    let median_of = |figure: fn(&[f64; 4]) -> f64| median(rounds.iter().map(figure));
+    let [slurmdbd, mariadbd] =
+        [median_of(|[slurmdbd, ..]| *slurmdbd), median_of(|[_, mariadbd, ..]| *mariadbd)];
+    let [own, wall] = [median_of(|[_, _, own, _]| *own), median_of(|[.., wall]| *wall)];
     let bare = median(floors.iter().map(|floor| floor.cpu));
     let memory = peak_kib(&reader)? * 1024.0;
     say(&format!(

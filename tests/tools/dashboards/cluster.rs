@@ -142,7 +142,7 @@ fn use_of() -> Row {
 }
 
 fn failures() -> Row {
-    let of = |class: &str, leaf: &str| {
+    let class_sum = |class: &str, leaf: &str| {
         format!("sumSeries($prefix.slurm_nodes.events.class.{class}.gauge-{leaf})")
     };
     // Of totals, which roll up to the last value: those of a round roll up to their average.
@@ -157,9 +157,9 @@ fn failures() -> Row {
              or a health check took the node out, and its jobs have ended. Rebooting: by scontrol \
              reboot.",
         )
-        .line("down or failing", "red", &an_hour(&of(failed, "reached_total")))
-        .line("drained", "orange", &an_hour(&of("drained", "reached_total")))
-        .line("rebooting", "blue", &an_hour(&of("reboot", "reached_total")))
+        .line("down or failing", "red", &an_hour(&class_sum(failed, "reached_total")))
+        .line("drained", "orange", &an_hour(&class_sum("drained", "reached_total")))
+        .line("rebooting", "blue", &an_hour(&class_sum("reboot", "reached_total")))
         .whole(),
         series(
             "Time that nodes were out of service",
@@ -185,8 +185,8 @@ fn failures() -> Row {
             "red",
             &format!(
                 "divideSeries({}, {})",
-                of(failed, "outage_seconds_total"),
-                of(failed, "ended_timed_total"),
+                class_sum(failed, "outage_seconds_total"),
+                class_sum(failed, "ended_timed_total"),
             ),
         )
         .hours(),
@@ -206,16 +206,16 @@ fn failures() -> Row {
 }
 
 fn reserved() -> Row {
-    let of = |leaf: &str| format!("$prefix.slurm_nodes.reserved.gauge-nodes_{leaf}");
+    let path = |leaf: &str| format!("$prefix.slurm_nodes.reserved.gauge-nodes_{leaf}");
     closed("Reservations and upgrades (collectors.nodes)").surveys(needs::NODES).with([
         series(
             "Nodes in reservations",
             "Nodes in active reservations. Only those for whom they are reserved may use what is \
              idle. Maintenance: nodes in reservations with the flag MAINT, whatever they do.",
         )
-        .line("allocated", "blue", &of("allocated"))
-        .line("idle", "green", &of("idle"))
-        .line("down or drained", "red", &of("other"))
+        .line("allocated", "blue", &path("allocated"))
+        .line("idle", "green", &path("idle"))
+        .line("down or drained", "red", &path("other"))
         .line("maintenance", "purple", "$prefix.slurm_nodes.maintenance.gauge-nodes_total")
         .stacked()
         .whole(),

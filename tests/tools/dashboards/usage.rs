@@ -42,8 +42,8 @@ pub(crate) fn waiting_at_limit(prefix: &str, kind: &str) -> String {
         )
     };
     let tres = |tres: &str| {
-        let of = |leaf: &str| format!("{base}.tres.{tres}.gauge-{leaf}");
-        marks(&share_of(&of("used"), &of("grp_tres"), "-4"), 90, -4)
+        let path = |leaf: &str| format!("{base}.tres.{tres}.gauge-{leaf}");
+        marks(&share_of(&path("used"), &path("grp_tres"), "-4"), 90, -4)
     };
     let jobs =
         share_of(&format!("{base}.gauge-jobs_running"), &format!("{base}.gauge-grp_jobs"), "-2");

@@ -177,9 +177,9 @@ impl Soak {
             self.stage.tick()?;
             let points = self.stage.collected.last_points().context("no tick")?;
             let are = |end: &str, value: f64| {
-                let mut its =
+                let mut figures =
                     points.iter().filter(|(path, _)| path.contains(which) && path.ends_with(end));
-                its.all(|(_, its)| (*its - value).abs() < 0.5)
+                figures.all(|(_, figure)| (*figure - value).abs() < 0.5)
             };
             let nothing_waits = are("gauge-queue_ticks", 0.0) && are("gauge-queue_resend", 0.0);
             if are("gauge-connected", 1.0) && nothing_waits {

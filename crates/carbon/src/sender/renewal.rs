@@ -136,16 +136,16 @@ impl SenderTask {
     }
 
     /// Handles what became of the next connection, or of the old one.
-    pub(super) fn note_renewal<C: Stream>(
+    pub(super) fn handle_renewal<C: Stream>(
         &mut self,
         links: &mut Links<C>,
         woken: Woken<C>,
     ) -> Result {
         match woken {
             Woken::Opened(Err(error)) if self.drain.is_on => Err(error),
-            Woken::Opened(opened) => self.take_next(links, opened),
+            Woken::Opened(opened) => self.handle_opened(links, opened),
             Woken::OldEnded(end) => {
-                self.note_old_ended(&links.current, &mut links.renewal, end)?;
+                self.handle_old_end(&links.current, &mut links.renewal, end)?;
                 links.accepts_two = self.state.doubted_since().is_none();
                 if !links.renewal.is_asked() {
                     links.path = PathWatch::Quiet;
@@ -164,7 +164,7 @@ impl SenderTask {
     }
 
     /// Takes the next connection, or notes why there is none.
-    fn take_next<C: Stream>(&mut self, links: &mut Links<C>, opened: Result<C>) -> Result {
+    fn handle_opened<C: Stream>(&mut self, links: &mut Links<C>, opened: Result<C>) -> Result {
         match opened {
             Ok(stream) if stream.peer() != links.current.stream.peer() => {
                 Err(ConnectionError::Moved)
@@ -173,11 +173,11 @@ impl SenderTask {
                 links.renewal = Renewal::Opened(stream, Instant::now());
                 Ok(())
             }
-            Err(error) => self.note_not_opened(links, error),
+            Err(error) => self.handle_not_opened(links, error),
         }
     }
 
-    fn note_not_opened<C: Stream>(
+    fn handle_not_opened<C: Stream>(
         &mut self,
         links: &mut Links<C>,
         error: ConnectionError,
@@ -263,7 +263,7 @@ impl SenderTask {
             return Ok(());
         };
         if let Some(end) = stream.has_ended() {
-            return self.note_not_opened(links, end);
+            return self.handle_not_opened(links, end);
         }
         links.renewals_fail_since = None;
         let current = self.reconnects.number_link(stream);
@@ -275,7 +275,7 @@ impl SenderTask {
     }
 
     /// Handles the end of the old connection, or its absence.
-    fn note_old_ended<C: Stream>(
+    fn handle_old_end<C: Stream>(
         &mut self,
         current: &Link<C>,
         renewal: &mut Renewal<C>,
@@ -349,7 +349,7 @@ impl SenderTask {
 
 /// The new connection, if it is still alive after this time.
 async fn lives<C: Stream>(stream: C, after: Duration) -> Result<C> {
-    match timeout(after, stream.ended()).await {
+    match timeout(after, stream.wait_for_end()).await {
         Ok(end) => Err(end),
         Err(_) => Ok(stream),
     }

@@ -147,7 +147,7 @@ impl<C: Stream> Renewal<C> {
         let patience = if *is_late { timeouts.pause } else { timeouts.stall };
         tokio::select! {
             biased;
-            end = old.stream.ended() => Some(end),
+            end = old.stream.wait_for_end() => Some(end),
             () = sleep_until(old.since + patience) => None,
         }
     }

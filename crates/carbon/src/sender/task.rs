@@ -83,7 +83,7 @@ impl SenderTask {
     fn begin_links<C: Stream>(&mut self, stream: C) -> Links<C> {
         self.change_state(Event::Opened);
         self.outbox.update_status(|status| status.connects += 1);
-        match &mut self.said.outage {
+        match &mut self.logged.outage {
             None if self.reconnects.opened == 0 => info!(destination = %self.to.name, "connected"),
             None => {}
             Some(outage) => {
@@ -214,7 +214,7 @@ impl SenderTask {
                 Woken::Ended(error) => return Err(error),
                 // The next connection is open, or the old one has answered its half-close.
                 woken @ (Woken::Opened(_) | Woken::OldEnded(_)) => {
-                    self.note_renewal(links, woken)?;
+                    self.handle_renewal(links, woken)?;
                 }
                 // The deadline of the drain is the only bound now.
                 Woken::Drain => {
@@ -246,7 +246,7 @@ impl SenderTask {
         let look = [links.look_at, pause, renews_at].into_iter().flatten().min();
         tokio::select! {
             biased;
-            error = links.current.stream.ended() => Woken::Ended(error),
+            error = links.current.stream.wait_for_end() => Woken::Ended(error),
             woken = links.renewal.event(self.to.timeouts) => woken,
             () = self.outbox.wait_for_news() => Woken::Look,
             () = sleep_until(look.unwrap_or_else(Instant::now)), if look.is_some() => Woken::Look,

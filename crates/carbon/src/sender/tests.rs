@@ -1,6 +1,6 @@
 //! The delivery rule against a simulated receiver, with a simulated clock and events in any order.
 
-mod said;
+mod log_lines;
 mod world;
 
 use std::ops::RangeInclusive;

@@ -43,7 +43,7 @@ impl SenderTask {
                 return Ok(until);
             }
             if !due.backlog {
-                self.idle_timer.stood(links.idle());
+                self.idle_timer.note_idle(links.idle());
                 if !self.to.by_time {
                     self.switch(links)?;
                 }
@@ -187,7 +187,7 @@ impl SenderTask {
                 }
                 woken = links.renewal.event(self.to.timeouts) => {
                     let was_in_doubt = self.state.doubted_since().is_some();
-                    self.note_renewal(links, woken)?;
+                    self.handle_renewal(links, woken)?;
                     if was_in_doubt && self.state.doubted_since().is_none() {
                         silent_at = Instant::now() + self.to.timeouts.stall;
                     }

@@ -55,7 +55,7 @@ fn server<T: Send + 'static>(
 }
 
 async fn error_at_end(connection: &TlsConnection) -> ConnectionError {
-    timeout(Duration::from_secs(5), connection.ended()).await.unwrap()
+    timeout(Duration::from_secs(5), connection.wait_for_end()).await.unwrap()
 }
 
 /// Reads up to TLS's close_notify, and then answers it or only closes.

@@ -55,7 +55,7 @@ async fn a_changed_slurm_does_not_forget_that_this_host_was_found() {
     let mut cluster = Cluster::start(&config("follow = \"slurmctld\""), &readers, none);
     let was_found = |cluster: &Cluster| cluster.follow.as_ref().unwrap().was_found;
     assert!(!was_found(&cluster));
-    cluster.take_ping(Some(Ahead { own: Some(0), ..Ahead::default() }));
+    cluster.handle_ping(Some(Ahead { own: Some(0), ..Ahead::default() }));
     for (more, found) in [("timeout = \"9s\"", true), ("conf = \"/beta.conf\"", false)] {
         cluster.replace(&config(&format!("follow = \"slurmctld\"\n{more}")), &readers, none);
         assert_eq!(was_found(&cluster), found, "{more}");

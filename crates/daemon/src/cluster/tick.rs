@@ -65,7 +65,7 @@ impl TickPhase {
 
     /// The answer is there: returns the tick that it is for, if its slot is not over, and the one
     /// that begins now.
-    pub(super) const fn take_answered(&mut self) -> (Option<i64>, Option<i64>) {
+    pub(super) const fn handle_answer(&mut self) -> (Option<i64>, Option<i64>) {
         let ticks = match *self {
             Self::Waiting { .. } => return (None, None),
             Self::Idle | Self::Late => (None, None),
@@ -85,15 +85,15 @@ mod tests {
     fn a_tick_has_one_end_and_a_late_answer_belongs_to_none() {
         let ended = |timestamp, end| Some(EndedTick { timestamp, end });
         let mut phase = TickPhase::Asked(10);
-        assert_eq!((phase.take_answered(), phase.end_slot()), ((Some(10), None), None), "in time");
+        assert_eq!((phase.handle_answer(), phase.end_slot()), ((Some(10), None), None), "in time");
         phase = TickPhase::Asked(10);
         assert_eq!((phase.end_slot(), phase.end_slot()), (ended(10, TickEnd::Late), None));
         assert_eq!(
-            (phase, phase.take_answered(), phase),
+            (phase, phase.handle_answer(), phase),
             (TickPhase::Late, (None, None), TickPhase::Idle)
         );
         phase = TickPhase::LateThen(20);
-        assert_eq!((phase.take_answered(), phase), ((None, Some(20)), TickPhase::Idle));
+        assert_eq!((phase.handle_answer(), phase), ((None, Some(20)), TickPhase::Idle));
         phase = TickPhase::LateThen(20);
         assert_eq!(
             (phase.end_slot(), phase),
@@ -107,7 +107,7 @@ mod tests {
         let until = Instant::now();
         let waiting = TickPhase::Waiting { timestamp: 10, until };
         let mut phase = waiting;
-        assert_eq!((phase.waits_until(), phase.take_answered()), (Some(until), (None, None)));
+        assert_eq!((phase.waits_until(), phase.handle_answer()), (Some(until), (None, None)));
         assert_eq!(
             (phase.take_waiting(), phase.take_waiting(), phase),
             (Some(10), None, TickPhase::Idle)

@@ -130,10 +130,11 @@ mod tests {
         for row in rows {
             let names: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
             let [below, leaves @ ..] = names.as_slice() else { panic!("{row}") };
-            let of = |level: &&DocumentedLevel| {
+            let is_below = |level: &&DocumentedLevel| {
                 level.below == *below || level.below.starts_with(&format!("{below}."))
             };
-            let found: Vec<_> = every_level().filter(of).flat_map(|level| level.leaves()).collect();
+            let found: Vec<_> =
+                every_level().filter(is_below).flat_map(|level| level.leaves()).collect();
             assert!(!found.is_empty(), "{row}");
             assert_eq!(leaves.is_empty(), row.contains("| all |"), "{row}");
             for leaf in leaves {

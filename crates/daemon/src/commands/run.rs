@@ -138,7 +138,7 @@ enum DaemonEvent {
     CountsOnDisk,
     StatusAsked(Asker),
     Reload,
-    Read(reload::Read),
+    Read(reload::ReadConfig),
     Stop,
 }
 
@@ -195,7 +195,7 @@ impl Daemon {
                 dir.display().to_string()),
             "slurm-graphite has started"
         );
-        tell_missing_conf(&config.slurm);
+        say_missing_conf(&config.slurm);
         let readers = ReaderMemory::new(true);
         Ok(Self {
             alarm: Alarm::new().context("making a timer")?,
@@ -279,7 +279,7 @@ impl Daemon {
         // not take it ends this tick at once.
         let ended = self.cluster.ask_when_ready(tick.timestamp);
         self.publish_ended_tick(ended);
-        self.tell_status();
+        self.send_status();
     }
 
     /// Publishes a tick that is over without an answer.
@@ -292,13 +292,13 @@ impl Daemon {
         }
         let is_standby = end == TickEnd::Standby;
         self.emit(timestamp, if is_standby { TickOutcome::Standby } else { TickOutcome::Failed });
-        self.tell_status();
+        self.send_status();
     }
 
     fn at_cluster(&mut self, event: ClusterEvent) -> Result<(), Problems> {
         match event {
             ClusterEvent::Answered(outcome) => {
-                let (timestamp, next) = self.cluster.take_answer(&outcome);
+                let (timestamp, next) = self.cluster.handle_answer(&outcome);
                 self.publish_answer(timestamp, outcome);
                 let ended = next.and_then(|next| self.cluster.ask_when_ready(next));
                 self.publish_ended_tick(ended);
@@ -309,7 +309,7 @@ impl Daemon {
                 self.publish_ended_tick(ended);
             }
             ClusterEvent::Surveyed(role, outcome) => {
-                if let Some(done) = self.cluster.take_survey_reply(role, outcome) {
+                if let Some(done) = self.cluster.handle_survey_reply(role, outcome) {
                     self.emit_survey(done);
                 }
             }
@@ -362,7 +362,7 @@ impl Daemon {
 
 /// Says at the start that slurm.conf cannot be read: the first tick may be an hour away. Its file
 /// system may hang.
-fn tell_missing_conf(slurm: &SlurmSettings) {
+fn say_missing_conf(slurm: &SlurmSettings) {
     let named =
         source::conf::named(slurm.conf.as_deref()).filter(|_| slurm.rest.endpoint.is_none());
     let Some((conf, by)) = named else { return };

@@ -149,10 +149,10 @@ mod tests {
             shipped.trim_end().split("\n\n").map(str::to_owned).collect();
         for collector in COLLECTORS {
             let table = table(collector).trim_end().to_owned();
-            let is_its =
+            let has_line =
                 |head: &str, paragraph: &String| paragraph.lines().any(|line| line == head);
             let head = format!("[collectors.{}]", collector.name);
-            match paragraphs.iter().position(|paragraph| is_its(&head, paragraph)) {
+            match paragraphs.iter().position(|paragraph| has_line(&head, paragraph)) {
                 Some(location) => paragraphs[location] = table,
                 None => paragraphs.insert(paragraphs.len() - 1, table),
             }

@@ -123,14 +123,14 @@ mod tests {
 
     #[test]
     fn another_prefix_has_a_default_file_of_its_own_and_a_build_has_none() {
-        let of =
+        let default_of =
             |program: &str| below_prefix(Path::new(program)).map(|path| path.display().to_string());
         let expected = "/usr/local/etc/slurm-graphite/slurm-graphite.toml".to_owned();
-        assert_eq!(of("/usr/local/bin/slurm-graphite"), Some(expected));
+        assert_eq!(default_of("/usr/local/bin/slurm-graphite"), Some(expected));
         for program in
             ["/usr/bin/slurm-graphite", "/bin/slurm-graphite", "/x/target/debug/slurm-graphite", ""]
         {
-            assert_eq!(of(program), None, "{program}");
+            assert_eq!(default_of(program), None, "{program}");
         }
     }
 }

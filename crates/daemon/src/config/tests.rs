@@ -135,15 +135,15 @@ fn a_slip_of_the_unit_is_refused() {
         (carbon, "stall_timeout", ["30ms", "10m"], ["3s", "5m"]),
         (carbon, "reconnect_every", ["1ms", "1000d"], ["1m", "7d"]),
     ] {
-        let of = |value: &str| problems(&format!("{table}{key} = {value:?}\n"));
+        let problems_of = |value: &str| problems(&format!("{table}{key} = {value:?}\n"));
         for value in wrong {
-            let found = of(value).concat();
+            let found = problems_of(value).concat();
             assert!(found.contains(&format!("{key}: {value:?} is not between ")), "{key}: {found}");
         }
         for value in right {
-            assert_eq!(of(value), [""; 0], "{key}");
+            assert_eq!(problems_of(value), [""; 0], "{key}");
         }
-        let found = of("10M").concat();
+        let found = problems_of("10M").concat();
         assert!(found.contains("would be months; write m for minutes"), "{key}: {found}");
     }
     assert!(problems("interval = \"1M\"").concat().contains("m for minutes"));

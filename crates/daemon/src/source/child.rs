@@ -71,7 +71,7 @@ impl ReaderChild {
             .stderr(Stdio::piped())
             .process_group(0);
         let question = format!("{command:?}");
-        let work = move |job: JobEnd<_>| live(command, job);
+        let work = move |job: JobEnd<_>| follow_process(command, job);
         waiting_threads::ask_at_most(MOST, &owner(role), &question, patience, work).await?
     }
 
@@ -96,8 +96,8 @@ fn owner(role: &str) -> String {
     format!("the reader of {role}")
 }
 
-/// From the start of the process to its end.
-fn live(mut command: Command, mut job: JobEnd<io::Result<(ReaderChild, Pipes)>>) {
+/// Follows the process from its start to its end.
+fn follow_process(mut command: Command, mut job: JobEnd<io::Result<(ReaderChild, Pipes)>>) {
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return job.finish(Err(error)),

@@ -13,7 +13,7 @@ const SOON: [i64; 3] = [3600, 600, 0];
 pub(crate) struct Expiry {
     token: Option<Token>,
     /// Number of the warnings in [`SOON`] that were logged about this token.
-    said: usize,
+    warned: usize,
 }
 
 impl Expiry {
@@ -28,7 +28,7 @@ impl Expiry {
         };
         let Some(token) = rest.and_then(|rest| rest.token.as_ref()) else { return };
         if self.token.as_ref() != Some(token) {
-            if self.said > 0 {
+            if self.warned > 0 {
                 info!(user = token.user.as_deref(), "the token for slurmrestd has been renewed");
             }
             let old = self.token.take().unwrap_or_default();
@@ -44,12 +44,12 @@ impl Expiry {
                         its directory"
                 );
             }
-            *self = Self { token: Some(token.clone()), said: 0 };
+            *self = Self { token: Some(token.clone()), warned: 0 };
         }
         let Some(left) = self.left(now) else { return };
         let due = SOON.iter().filter(|&&soon| left <= soon).count();
-        if due > self.said {
-            self.said = due;
+        if due > self.warned {
+            self.warned = due;
             let user = token.user.as_deref();
             if left > 0 {
                 warn!(
@@ -91,17 +91,17 @@ mod tests {
     #[test]
     fn a_token_that_ends_is_said_an_hour_and_ten_minutes_before_and_once_each() {
         let mut expiry = Expiry::default();
-        let mut said = Vec::new();
+        let mut warnings = Vec::new();
         for now in (0..7200).step_by(30) {
-            let before = expiry.said;
+            let before = expiry.warned;
             expiry.note(&outcome(7200), now);
-            if expiry.said != before {
-                said.push(now);
+            if expiry.warned != before {
+                warnings.push(now);
             }
         }
-        assert_eq!(said, [3600, 6600]);
+        assert_eq!(warnings, [3600, 6600]);
         assert_eq!(expiry.left(7300), Some(-100), "and goes on below 0");
         expiry.note(&outcome(90_000), 7300);
-        assert_eq!((expiry.said, expiry.left(7300)), (0, Some(82_700)));
+        assert_eq!((expiry.warned, expiry.left(7300)), (0, Some(82_700)));
     }
 }

@@ -141,9 +141,9 @@ impl ReaderSupervisor {
     }
 
     async fn answer(&mut self, request: Request) -> Outcome {
-        self.notice_changed_conf(&request).await;
-        self.notice_libslurm().await;
-        self.notice_stale();
+        self.replace_if_conf_changed(&request).await;
+        self.retry_if_installed().await;
+        self.replace_if_stale();
         let timeout = self.slurm.timeout;
         self.id = self.id.wrapping_add(1);
         let request = Request { id: self.id, ..request };
@@ -296,8 +296,8 @@ impl ReaderSupervisor {
         self.libslurm = Some(ConfWatch::files(located.signs.clone()).await);
     }
 
-    /// Where something was installed, all readers are tried again: libslurm's first.
-    async fn notice_libslurm(&mut self) {
+    /// Lets all readers be tried again, libslurm's first, if something was installed.
+    async fn retry_if_installed(&mut self) {
         let Some(libslurm) = &mut self.libslurm else { return };
         if libslurm.has_changed(false).await {
             debug!("a library or a reader was installed; starting another reader");
@@ -332,7 +332,7 @@ impl ReaderSupervisor {
 
     /// libslurm reads slurm.conf once: another one needs another process, and one that has come at
     /// last is tried at once.
-    async fn notice_changed_conf(&mut self, request: &Request) {
+    async fn replace_if_conf_changed(&mut self, request: &Request) {
         if self.slurm.rest.endpoint.is_some() {
             return;
         }
@@ -349,7 +349,7 @@ impl ReaderSupervisor {
         self.replace_reader();
     }
 
-    fn notice_stale(&mut self) {
+    fn replace_if_stale(&mut self) {
         // Only libslurm keeps to the controller that it once knew.
         let keeps = self.status.borrow().kind() == Some(ReaderKind::Libslurm);
         if keeps && self.unanswered_since.is_some_and(|since| since.elapsed() >= STALE_AFTER) {

@@ -49,7 +49,7 @@ impl ReplyState {
     }
 
     /// Takes the outcome of a request; returns a reading to publish.
-    pub(super) fn take(
+    pub(super) fn handle_outcome(
         &mut self,
         kind: ReplyKind,
         options: ReplyOptions,
@@ -86,22 +86,7 @@ impl ReplyState {
         if let (true, Some(Reply::Nodes(nodes))) = (lacks_partitions, &mut reading.reply) {
             nodes.partitions = None;
         }
-        let logged = if self.counters.hidden { LoggedReply::Hidden } else { LoggedReply::Good };
-        if logged != self.logged {
-            let reply = kind.name();
-            if self.counters.hidden {
-                warn!(
-                    reply,
-                    "slurm.conf's PrivateData may hide part of this from the daemon's user, so \
-                        none of it is published. {HIDDEN_REMEDY}"
-                );
-            } else {
-                info!(reply, elapsed_us = reading.elapsed, "slurmctld answers");
-            }
-            self.logged = logged;
-            // What was kept before holds more or less than may be seen now.
-            self.kept = None;
-        }
+        self.say_change(kind, reading.elapsed);
         if is_hidden {
             self.failure =
                 Some(format!("PrivateData may hide some of it from this user. {HIDDEN_REMEDY}"));
@@ -114,6 +99,26 @@ impl ReplyState {
         // Not if it is of another cluster: slurm.conf has been replaced.
         self.kept = self.kept.take().filter(|kept| kept.cluster == reading.cluster);
         self.kept.clone()
+    }
+
+    /// Logs once that the reply comes, or that a part of it may be hidden.
+    fn say_change(&mut self, kind: ReplyKind, elapsed_us: u64) {
+        let logged = if self.counters.hidden { LoggedReply::Hidden } else { LoggedReply::Good };
+        if std::mem::replace(&mut self.logged, logged) == logged {
+            return;
+        }
+        // The reply before has more or less than may be seen now.
+        self.kept = None;
+        let reply = kind.name();
+        if self.counters.hidden {
+            warn!(
+                reply,
+                "slurm.conf's PrivateData may hide part of this from the daemon's user, so none of \
+                    it is published. {HIDDEN_REMEDY}"
+            );
+        } else {
+            info!(reply, elapsed_us, "slurmctld answers");
+        }
     }
 }
 
@@ -154,7 +159,7 @@ mod tests {
         for (round, reply) in
             [whole.clone(), Reply::Unchanged, whole, Reply::Unchanged].into_iter().enumerate()
         {
-            state.kept = state.take(ReplyKind::Nodes, options, nodes(reply));
+            state.kept = state.handle_outcome(ReplyKind::Nodes, options, nodes(reply));
             let reply = state.kept.as_ref().and_then(|kept| kept.reply.clone());
             assert_eq!(reply, Some(Reply::Nodes(Box::default())), "the nodes, and no partition");
             assert_eq!(
@@ -164,7 +169,7 @@ mod tests {
             );
         }
         let options = ReplyOptions::default();
-        state.take(ReplyKind::Nodes, options, nodes(Reply::Unchanged));
+        state.handle_outcome(ReplyKind::Nodes, options, nodes(Reply::Unchanged));
         assert_eq!(
             (state.logged, state.counters.hidden),
             (LoggedReply::Good, false),

@@ -102,7 +102,7 @@ async fn every_start_is_in_one_point_whatever_happened_to_the_reply_before() {
                     }
                     kind => reading(came, reply(kind, came)),
                 };
-                done = survey.take_reply(outcome, at(came));
+                done = survey.handle_reply(outcome, at(came));
             }
             let mut batch = Batch::new(START + tick);
             collecting.collect_survey(at_tick, &done.unwrap(), "c", &mut batch);

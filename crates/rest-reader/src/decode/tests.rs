@@ -164,7 +164,7 @@ fn a_quotient_counts_where_its_sum_is_absent_and_never_under_a_wrong_name() {
 
 #[test]
 fn numbers_may_be_texts_or_objects_and_nothing_else() {
-    let of = |value: Value| {
+    let submitted = |value: Value| {
         let mut answer = diag();
         answer["statistics"]["jobs_submitted"] = value;
         decoded(&answer, 42).map(|s| s.jobs_submitted)
@@ -176,7 +176,7 @@ fn numbers_may_be_texts_or_objects_and_nothing_else() {
         json!({"set": true, "infinite": false, "number": 7}),
         json!({"number": 7}),
     ] {
-        assert_eq!(of(value.clone()), Ok(7), "{value}");
+        assert_eq!(submitted(value.clone()), Ok(7), "{value}");
     }
     for value in [
         Value::Null,
@@ -191,7 +191,7 @@ fn numbers_may_be_texts_or_objects_and_nothing_else() {
         json!({"set": true, "infinite": true, "number": 7}),
         json!(1e300),
     ] {
-        assert!(of(value.clone()).is_err(), "{value}");
+        assert!(submitted(value.clone()).is_err(), "{value}");
     }
 }
 
@@ -257,8 +257,7 @@ fn since_when_a_drained_node_is_down_nobody_knows() {
 
 #[test]
 fn nodes_are_counted_as_the_reader_of_libslurm_counts_them() {
-    let of = nodes_of;
-    let found = of(node(json!(["MIXED", "DRAIN", "NOT_RESPONDING"]), "")).unwrap();
+    let found = nodes_of(node(json!(["MIXED", "DRAIN", "NOT_RESPONDING"]), "")).unwrap();
     let nodes = &found.nodes;
     assert_eq!((nodes.last_update, nodes.records, &nodes.drain_since[..]), (7, 1, &[9][..]));
     let tally = nodes.states["draining"];
@@ -272,10 +271,10 @@ fn nodes_are_counted_as_the_reader_of_libslurm_counts_them() {
     let row = &nodes.rows[0];
     assert_eq!((row.down, row.drain, row.not_responding), (false, true, true));
     // 22.05: one word, with the flags in a separate member.
-    let old = of(node(json!("idle"), r#","state_flags":["DRAIN"]"#)).unwrap();
+    let old = nodes_of(node(json!("idle"), r#","state_flags":["DRAIN"]"#)).unwrap();
     assert_eq!(old.nodes.states.keys().collect::<Vec<_>>(), ["drained"]);
-    assert!(of(node(json!(["NEWER"]), "")).is_err(), "no base state");
-    assert!(of(r#"{"name":"n1","state":"idle"}"#.to_owned()).is_err(), "no CPUs");
+    assert!(nodes_of(node(json!(["NEWER"]), "")).is_err(), "no base state");
+    assert!(nodes_of(r#"{"name":"n1","state":"idle"}"#.to_owned()).is_err(), "no CPUs");
 }
 
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
@@ -375,12 +374,12 @@ proptest! {
         *changed.pointer_mut(place).unwrap() = value;
         let (Ok(truth), Ok(figures)) = (decoded(&whole, version), decoded(&changed,
             version)) else { return Ok(()) };
-        let of = |s: &Statistics| match serde_json::to_value(s).unwrap() {
+        let members = |s: &Statistics| match serde_json::to_value(s).unwrap() {
             Value::Object(members) => members,
             other => panic!("{other}"),
         };
-        let truth = of(&truth);
-        let figures = of(&figures);
+        let truth = members(&truth);
+        let figures = members(&figures);
         let differ: Vec<_> = figures.iter().filter(|(name, value)|
             truth.get(*name) != Some(value)).collect();
         // One member, and what follows from it: the means if it was a sum, and whether there is a

@@ -143,9 +143,9 @@ struct TresValues {
 impl Default for TresValues {
     /// The row of a TRES that is not used.
     fn default() -> Self {
-        let of =
+        let idle =
             TresUse { used: Some(0), used_secs: Some(0), run_secs: Some(0), ..TresUse::default() };
-        Self { of, is_memory: false }
+        Self { of: idle, is_memory: false }
     }
 }
 
@@ -186,10 +186,10 @@ impl Collect<SurveyReplies> for AssociationsCollector {
         for association in all.associations.iter().filter(|association| association.user.is_none())
         {
             let name = || [Name::new(&association.account)];
-            let of = &association.use_and_limits;
+            let limits = &association.use_and_limits;
             points.push(&ACCOUNT, name(), association);
-            points.push(&ACCOUNT_JOBS, name(), of);
-            points.push_words(&ACCOUNT_TRES, name(), &[], &tres(of));
+            points.push(&ACCOUNT_JOBS, name(), limits);
+            points.push_words(&ACCOUNT_TRES, name(), &[], &tres(limits));
         }
         for qos in &all.qos {
             let name = || Name::new(&qos.name);
@@ -248,10 +248,10 @@ fn push_users(points: &mut Points<'_>, all: &[Association]) {
         let Some(user) = points.user(candidate) else { continue };
         for association in of {
             let name = || [Name::new(&association.account), Name::component(&user)];
-            let of = &association.use_and_limits;
+            let limits = &association.use_and_limits;
             points.push(&USER, name(), association);
-            points.push(&USER_JOBS, name(), of);
-            points.push_words(&USER_TRES, name(), &[], &tres(of));
+            points.push(&USER_JOBS, name(), limits);
+            points.push_words(&USER_TRES, name(), &[], &tres(limits));
         }
     }
 }
@@ -365,8 +365,9 @@ mod tests {
         let idle = Association { use_and_limits: UseAndLimits::default(), ..physics() };
         let used = |points: &[String]| {
             let cpu = "c.slurm_associations.account.physics.tres.cpu.gauge-";
-            let of = |leaf: &str| points.iter().any(|point| *point == format!("{cpu}{leaf} 0"));
-            ["used", "run_mins", "used_mins"].map(of)
+            let is_zero =
+                |leaf: &str| points.iter().any(|point| *point == format!("{cpu}{leaf} 0"));
+            ["used", "run_mins", "used_mins"].map(is_zero)
         };
         assert_eq!(used(&surveyed(&mut collector, 120, &reply(vec![idle.clone()]))), [true; 3]);
         // AccountingStorageEnforce no longer has `limits`: what was used is known, and what is used

@@ -57,8 +57,8 @@ mod tests {
 
     #[test]
     fn a_controller_that_is_down_has_no_answer_time() {
-        let of = |index, up, elapsed| Controller { index, up, elapsed: Some(elapsed) };
-        let all = vec![of(0, true, 340), of(2, false, 10_000_000)];
+        let controller = |index, up, elapsed| Controller { index, up, elapsed: Some(elapsed) };
+        let all = vec![controller(0, true, 340), controller(2, false, 10_000_000)];
         let mut collector = started(&COLLECTOR, &[]);
         let points = surveyed(
             &mut collector,

@@ -93,7 +93,7 @@ mod tests {
     /// The start of such a reservation is always the same time ahead.
     #[test]
     fn a_reservation_that_floats_is_not_the_next_to_begin() {
-        let of = |start, floats| Reservation {
+        let reservation = |start, floats| Reservation {
             start_time: Some(start),
             floats,
             ..Reservation::default()
@@ -108,14 +108,14 @@ mod tests {
             surveyed(&mut started(&COLLECTOR, &[]), 1000, &replies)
         };
         let leaf = "c.slurm_reservations.all.gauge-seconds_to_start";
-        let both = points(vec![of(1120, true), of(5000, false)]);
+        let both = points(vec![reservation(1120, true), reservation(5000, false)]);
         has_all(&both, &[&format!("{leaf} 4000"), "c.slurm_reservations.all.gauge-count 2"]);
-        assert!(!points(vec![of(1120, true)]).iter().any(|point| point.starts_with(leaf)));
+        assert!(!points(vec![reservation(1120, true)]).iter().any(|point| point.starts_with(leaf)));
     }
 
     #[test]
     fn the_next_maintenance_is_told_apart() {
-        let of = |start, end, maint| Reservation {
+        let reservation = |start, end, maint| Reservation {
             nodes: Some(2),
             start_time: Some(start),
             end_time: Some(end),
@@ -123,7 +123,11 @@ mod tests {
             ..Reservation::default()
         };
         let all = slurm_snapshot::Reservations {
-            reservations: vec![of(100, 5000, false), of(4000, 9000, true), of(100, 900, false)],
+            reservations: vec![
+                reservation(100, 5000, false),
+                reservation(4000, 9000, true),
+                reservation(100, 900, false),
+            ],
             ..slurm_snapshot::Reservations::default()
         };
         let mut collector = started(&COLLECTOR, &[]);

@@ -226,12 +226,12 @@ mod tests {
             0,
             DbdStatistics { since: 5, rollups, ..DbdStatistics::default() },
         );
-        let of = |period: &str| -> Vec<&str> {
+        let rollup = |period: &str| -> Vec<&str> {
             let start = format!("c.slurm_slurmdbd.rollup.{period}.gauge-");
             lines.iter().filter_map(|line| line.strip_prefix(&start)).collect()
         };
-        assert_eq!(of("hour"), ["mean_cycle 700", "total_time 700", "age 3600"]);
-        assert_eq!(of("month"), ["age 86400"]);
-        assert_eq!(of("day"), [""; 0]);
+        assert_eq!(rollup("hour"), ["mean_cycle 700", "total_time 700", "age 3600"]);
+        assert_eq!(rollup("month"), ["age 86400"]);
+        assert_eq!(rollup("day"), [""; 0]);
     }
 }

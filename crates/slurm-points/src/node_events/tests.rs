@@ -152,19 +152,19 @@ fn a_silent_node_counts_as_down_after_a_minute_of_silence() {
 
 #[test]
 fn what_began_or_ended_while_nobody_looked_counts_without_its_time() {
-    let of = |first, second| nodes(vec![mark("a", first), mark("b", second), mark("c", DOWN)]);
+    let reply = |first, second| nodes(vec![mark("a", first), mark("b", second), mark("c", DOWN)]);
     let mut rounds = Rounds::new();
-    rounds.after(10, &of(IDLE, IDLE));
-    rounds.after(10, &of(DOWN, IDLE));
-    let late = rounds.after(20, &of(DOWN, IDLE));
+    rounds.after(10, &reply(IDLE, IDLE));
+    rounds.after(10, &reply(DOWN, IDLE));
+    let late = rounds.after(20, &reply(DOWN, IDLE));
     assert_eq!(
         (late.unknown_seconds, late.classes[DEAD].node_seconds),
         (0, 40),
         "one round was left out"
     );
-    let gap = rounds.after(21, &of(IDLE, DOWN));
+    let gap = rounds.after(21, &reply(IDLE, DOWN));
     assert_eq!((gap.unknown_seconds, gap.begun, gap.classes[DEAD]), (21, 1, class(1, 1, 0, 0, 0)));
-    let end = rounds.after(10, &of(IDLE, IDLE));
+    let end = rounds.after(10, &reply(IDLE, IDLE));
     assert_eq!(end.classes[DEAD], class(0, 1, 0, 0, 20), "b's beginning is not known");
     let across = rounds.states(&[]);
     assert_eq!((across.begun, across.ended()), (2, 2));
@@ -223,17 +223,17 @@ fn the_same_reply_again_is_time_in_which_nothing_changed() {
 #[test]
 fn what_happened_in_a_long_absence_is_not_counted_and_an_outage_that_was_there_is_as_at_the_start()
 {
-    let of = |[a, b]: [u32; 2]| nodes(vec![mark("a", a), mark("b", b)]);
+    let reply = |[a, b]: [u32; 2]| nodes(vec![mark("a", a), mark("b", b)]);
     for is_restarted in [false, true] {
         let mut rounds = Rounds::new();
-        rounds.after(10, &of([IDLE, DOWN]));
-        rounds.after(10, &of([IDLE, DOWN]));
+        rounds.after(10, &reply([IDLE, DOWN]));
+        rounds.after(10, &reply([IDLE, DOWN]));
         if is_restarted {
             rounds.restart();
         }
-        let back = rounds.after(700, &of([DOWN, IDLE]));
+        let back = rounds.after(700, &reply([DOWN, IDLE]));
         assert_eq!((back.begun, back.ended(), back.unknown_seconds), (0, 0, 700));
-        let end = rounds.after(10, &of([IDLE, IDLE]));
+        let end = rounds.after(10, &reply([IDLE, IDLE]));
         assert_eq!((end.classes[DEAD], end.begun), (class(0, 1, 0, 0, 10), 0));
     }
 }
@@ -251,13 +251,13 @@ fn rounds_that_are_always_late_are_no_gaps() {
 
 #[test]
 fn what_happened_while_the_daemon_was_away_counts_when_it_is_back() {
-    let of = |[a, b, c]: [u32; 3]| nodes(vec![mark("a", a), mark("b", b), mark("c", c)]);
+    let reply = |[a, b, c]: [u32; 3]| nodes(vec![mark("a", a), mark("b", b), mark("c", c)]);
     for (away, timed) in [(10, 1), (500, 0)] {
         let mut rounds = Rounds::new();
-        rounds.after(10, &of([IDLE, IDLE, DOWN]));
-        rounds.after(10, &of([IDLE, DOWN, DOWN]));
+        rounds.after(10, &reply([IDLE, IDLE, DOWN]));
+        rounds.after(10, &reply([IDLE, DOWN, DOWN]));
         rounds.restart();
-        let back = rounds.after(away, &of([DOWN, IDLE, IDLE]));
+        let back = rounds.after(away, &reply([DOWN, IDLE, IDLE]));
         assert_eq!(
             (back.begun, back.ended(), back.classes[DEAD].timed),
             (1, 2, timed),
@@ -328,7 +328,7 @@ fn registrations_and_a_clock_that_is_set_are_no_reboots() {
 fn a_node_counts_in_each_of_its_partitions_and_once_in_all() {
     let partition =
         |name: &str, members| Partition { name: name.to_owned(), members, ..Partition::default() };
-    let of = |state| {
+    let reply = |state| {
         let partitions = vec![
             partition("all", vec![(0, 2)]),
             partition("ends", vec![(0, 0), (2, 2)]),
@@ -339,9 +339,9 @@ fn a_node_counts_in_each_of_its_partitions_and_once_in_all() {
         Nodes { partitions: Some(Partitions { last_update: 1, partitions }), ..nodes(marks) }
     };
     let mut events = NodeEvents::new(EVERY, None);
-    events.round(10, &of(IDLE));
-    events.round(20, &of(DOWN));
-    let replies = of(IDLE);
+    events.round(10, &reply(IDLE));
+    events.round(20, &reply(DOWN));
+    let replies = reply(IDLE);
     let round = events.round(40, &replies);
     let found: BTreeMap<&str, (u64, u64, u64)> = round
         .partitions

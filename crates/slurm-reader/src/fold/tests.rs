@@ -94,7 +94,7 @@ fn a_job_with_several_qos_counts_in_each_that_is_kept_and_once_in_the_rest() {
 /// read any more.
 #[test]
 fn invented_accounts_are_at_most_so_many_rows_and_take_nobodys_row_away() {
-    let of = |account: &'static [u8], started| Job {
+    let job = |account: &'static [u8], started| Job {
         account,
         state: u32::from(started),
         has_nodes: started,
@@ -106,11 +106,11 @@ fn invented_accounts_are_at_most_so_many_rows_and_take_nobodys_row_away() {
     let mut fold = JobsFold::new(NOW, NOW + 2, None, OPTIONS, Some(kept));
     names.iter().for_each(|account| fold.add(&Job { account, ..one() }));
     for job in [
-        of(b"kept", false),
-        of(b"runs", true),
-        of(b"runs", false),
-        of(b"", false),
-        of(b"late", false),
+        job(b"kept", false),
+        job(b"runs", true),
+        job(b"runs", false),
+        job(b"", false),
+        job(b"late", false),
     ] {
         fold.add(&job);
     }
@@ -310,13 +310,13 @@ fn names_that_are_no_text_stay_apart() {
 /// they started.
 #[test]
 fn a_name_has_started_once_one_of_its_jobs_has_had_nodes() {
-    let of = |account: &'static [u8], state, has_nodes| Job { account, state, has_nodes, ..one() };
+    let job = |account: &'static [u8], state, has_nodes| Job { account, state, has_nodes, ..one() };
     let jobs = counted(&[
-        of(b"held", 0, false),
-        of(b"cancelled", 4, false),
-        of(b"planned", 0, true),
-        of(b"real", 0, false),
-        of(b"real", 3, true),
+        job(b"held", 0, false),
+        job(b"cancelled", 4, false),
+        job(b"planned", 0, true),
+        job(b"real", 0, false),
+        job(b"real", 3, true),
         Job { user: 7, ..of(b"boots", 1 | 1 << 14 | 1 << 18, true) },
     ]);
     let started = |name: &str| jobs.accounts.names[name].has_started;

@@ -106,25 +106,31 @@ fn an_error_number_may_come_with_slurmctlds_own_number() {
 
 #[test]
 fn a_credential_binds_its_own_message_alone() {
-    let of = |hex: &str| bytes(hex);
-    let reply = of("2600 0000 07f4 00000003 0000 0000 0000 00000065 00000003 6162 00 010203");
+    let packed = |hex: &str| bytes(hex);
+    let reply = packed("2600 0000 07f4 00000003 0000 0000 0000 00000065 00000003 6162 00 010203");
     let message = Message::from_bytes(&reply).unwrap();
     let right = [&[2][..], &kangaroo_twelve(&[1, 2, 3], &[0x07, 0xf4])].concat();
     assert!(message.is_bound_by(&right));
     let another_body = [&[2][..], &kangaroo_twelve(&[1, 2, 4], &[0x07, 0xf4])].concat();
     let another_type = [&[2][..], &kangaroo_twelve(&[1, 2, 3], &[0x1f, 0x41])].concat();
-    for wrong in
-        [&another_body, &another_type, &vec![], &of("01 07f4"), &of("02"), &right[1..].to_vec()]
-    {
+    for wrong in [
+        &another_body,
+        &another_type,
+        &vec![],
+        &packed("01 07f4"),
+        &packed("02"),
+        &right[1..].to_vec(),
+    ] {
         assert!(!message.is_bound_by(wrong), "{wrong:?}");
     }
-    let old = of("2400 0000 0000 07f4 00000003 0000 0000 0000 00000065 00000003 6162 00 010203");
+    let old =
+        packed("2400 0000 0000 07f4 00000003 0000 0000 0000 00000065 00000003 6162 00 010203");
     let message = Message::from_bytes(&old).unwrap();
     for right in ["", "01 07f4", "01 f407"] {
-        assert!(message.is_bound_by(&of(right)), "{right}");
+        assert!(message.is_bound_by(&packed(right)), "{right}");
     }
     for wrong in ["01 1f41", "02 07f4", "01", "01 07f4 00"] {
-        assert!(!message.is_bound_by(&of(wrong)), "{wrong}");
+        assert!(!message.is_bound_by(&packed(wrong)), "{wrong}");
     }
 }
 

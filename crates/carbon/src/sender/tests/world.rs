@@ -573,7 +573,7 @@ impl Stream for SimulatedStream {
         Ok(())
     }
 
-    async fn ended(&self) -> ConnectionError {
+    async fn wait_for_end(&self) -> ConnectionError {
         loop {
             let news = self.news.notified();
             if let Some(end) = self.end() {

@@ -53,10 +53,10 @@ struct Line<'a> {
 
 impl Block {
     pub(super) fn new(name: &str, rules: &str) -> Self {
-        let of = |marker: &str| format!("{marker} {name}").trim_end().to_owned();
+        let marker_line = |marker: &str| format!("{marker} {name}").trim_end().to_owned();
         Self {
             name: name.to_owned(),
-            text: format!("{}\n{}\n{}\n", of(BEGIN), rules.trim(), of(END)),
+            text: format!("{}\n{}\n{}\n", marker_line(BEGIN), rules.trim(), marker_line(END)),
         }
     }
 
@@ -116,10 +116,10 @@ impl Block {
         if let Some(first) = significant.next_if(|first| !first.text.starts_with(b"[")) {
             return Err(BlockError::NoSection(first.number));
         }
-        let is_ours = |line: &[u8]| {
+        let is_own_section = |line: &[u8]| {
             line.starts_with(b"[") && self.text.lines().any(|own| own.as_bytes() == line)
         };
-        match significant.find(|line| is_ours(line.text.trim_ascii())) {
+        match significant.find(|line| is_own_section(line.text.trim_ascii())) {
             Some(line) => {
                 let name = String::from_utf8_lossy(line.text.trim_ascii());
                 Err(BlockError::Twice(line.number, name.into_owned()))

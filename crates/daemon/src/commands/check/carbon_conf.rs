@@ -102,11 +102,11 @@ mod tests {
     /// A Carbon on another host is the usual case: it is no note, because everybody would get it.
     #[tokio::test]
     async fn a_carbon_on_another_host_has_its_files_there() {
-        let of =
+        let to_address =
             |address: &str| Config::parse_valid(&format!("[[carbon]]\naddress = \"{address}\""));
         // An address of documentation.
-        assert!(matches!(find(&of("192.0.2.1:2004"), None).await, Ok(None)));
-        assert!(matches!(find(&of("127.0.0.1:9"), None).await,
+        assert!(matches!(find(&to_address("192.0.2.1:2004"), None).await, Ok(None)));
+        assert!(matches!(find(&to_address("127.0.0.1:9"), None).await,
                 Err(why) if why.contains("--storage-schemas")));
     }
 

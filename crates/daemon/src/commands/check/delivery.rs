@@ -166,16 +166,16 @@ async fn send<C: Stream>(
         connection.write(&frame.bytes(to.protocol, to.names).unwrap_or_default()).await?;
     }
     // A receiver keeps a connection whose bytes it understands.
-    if let Ok(error) = timeout(REFUSAL, connection.ended()).await {
+    if let Ok(error) = timeout(REFUSAL, connection.wait_for_end()).await {
         return Err(error);
     }
     let alone = |error: ConnectionError| ConnectionError::Alone(error.to_string());
     let next = connection.open_again().await.map_err(alone)?;
-    if let Ok(error) = timeout(REFUSAL / 10, next.ended()).await {
+    if let Ok(error) = timeout(REFUSAL / 10, next.wait_for_end()).await {
         return Err(alone(error));
     }
     connection.half_close()?;
-    let end = connection.ended().await;
+    let end = connection.wait_for_end().await;
     if matches!(end, ConnectionError::Closed) && next.has_ended().is_none() {
         Ok(())
     } else {
@@ -357,11 +357,12 @@ mod tests {
 
     #[test]
     fn a_folder_that_the_unit_protects_is_said() {
-        let of = |dir: &str| unit(Path::new(dir), Some(Path::new("/etc/slurm-graphite/beta.toml")));
-        assert_eq!(of("/var/lib/slurm-graphite/queue"), "");
-        assert_eq!(of("/var/lib/slurm-graphite-beta"), "");
+        let advice =
+            |dir: &str| unit(Path::new(dir), Some(Path::new("/etc/slurm-graphite/beta.toml")));
+        assert_eq!(advice("/var/lib/slurm-graphite/queue"), "");
+        assert_eq!(advice("/var/lib/slurm-graphite-beta"), "");
         for other in ["/var/lib/slurm-graphite2", "/var/lib/slurm-graphite-alpha"] {
-            assert!(of(other).contains(&format!("ReadWritePaths={other}")));
+            assert!(advice(other).contains(&format!("ReadWritePaths={other}")));
         }
     }
 }

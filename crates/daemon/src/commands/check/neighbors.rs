@@ -54,16 +54,16 @@ mod tests {
 
     #[test]
     fn the_same_prefix_is_two_clusters_paths_only_with_the_clusters_name_and_a_slurm_conf_each() {
-        let of = |prefix: &str, conf: &str| {
+        let configuration = |prefix: &str, conf: &str| {
             format!("prefix = \"{prefix}\"\n[slurm]\nconf = \"{conf}\"\n")
         };
         let share = |one: &str, other: &str| {
             share_paths(&Config::parse_valid(one), &Config::parse_valid(other))
         };
         assert!(share("", ""));
-        assert!(share(&of("a", "/x"), &of("a", "/y")));
-        assert!(share(&of("{cluster}", "/x"), &of("{cluster}", "/x")));
-        assert!(!share(&of("{cluster}", "/x"), &of("{cluster}", "/y")));
-        assert!(!share(&of("a", "/x"), &of("b", "/x")));
+        assert!(share(&configuration("a", "/x"), &configuration("a", "/y")));
+        assert!(share(&configuration("{cluster}", "/x"), &configuration("{cluster}", "/x")));
+        assert!(!share(&configuration("{cluster}", "/x"), &configuration("{cluster}", "/y")));
+        assert!(!share(&configuration("a", "/x"), &configuration("b", "/x")));
     }
 }

@@ -40,7 +40,7 @@ type Munge = Option<Result<()>>;
 
 /// libslurm would wait for ever for a munged that is stopped, and most of a minute for one that was
 /// killed and left its socket behind; where there is no socket it gives up after two seconds.
-fn holds_up(munge: &Munge) -> bool {
+fn delays_libslurm(munge: &Munge) -> bool {
     let error = munge.as_ref().and_then(|answer| answer.as_ref().err());
     error.is_some_and(|error| {
         matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::ConnectionRefused)
@@ -58,7 +58,7 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
         Some(socket) => Some(ask_munge(socket).await),
         None => None,
     };
-    if config.slurm.reader != ReaderChoice::Native && conf.certain && holds_up(&munge) {
+    if config.slurm.reader != ReaderChoice::Native && conf.certain && delays_libslurm(&munge) {
         report.add(munge_alone(&conf, &munge));
         report.add(CheckLine::unknown(
             "slurmctld: not asked, because libslurm would wait for munged",
@@ -100,7 +100,7 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
             Some(*reading)
         }
         Err(error) => {
-            report.add_all(failed(&error, kind, &conf, &munge));
+            report.add_all(lines_about_failure(&error, kind, &conf, &munge));
             None
         }
     }
@@ -152,7 +152,7 @@ async fn follow(config: &Config) -> CheckLine {
     })
 }
 
-fn failed(
+fn lines_about_failure(
     error: &SourceError,
     kind: ReaderKind,
     conf: &SlurmConf,

@@ -217,13 +217,15 @@ fn judge(
             judged.fitting.entry(*every).or_default().push(rule.title.clone());
             continue;
         };
-        let of = match (paths.len(), figures.len(), paths.first()) {
+        let subject = match (paths.len(), figures.len(), paths.first()) {
             (count, all, Some(example)) if count < all => {
                 format!("{count} of {all} kinds of paths, such as {example}")
             }
             _ => "every path".to_owned(),
         };
-        judged.misfits.push((format!("{} is the first to match {of}: {what}", rule.title), advice));
+        judged
+            .misfits
+            .push((format!("{} is the first to match {subject}: {what}", rule.title), advice));
     }
     judged
 }

@@ -34,7 +34,7 @@ impl Daemon {
             if let Some(timestamp) = tick {
                 self.emit(timestamp, TickOutcome::Standby);
             }
-            return self.tell_status();
+            return self.send_status();
         }
         match &outcome {
             Ok(_) => self.health.readings_ok += 1,
@@ -52,7 +52,7 @@ impl Daemon {
             }
             (None, Err(_)) => {}
         }
-        self.tell_status();
+        self.send_status();
     }
 
     /// A reading, unless it is another cluster's.
@@ -129,7 +129,7 @@ impl Daemon {
     /// cluster are published.
     fn apply_role(&mut self, outcome: &TickOutcome) -> bool {
         self.confirm_or_withdraw(outcome);
-        let (is_published, change) = self.cluster.note_outcome(outcome, self.config.interval);
+        let (is_published, change) = self.cluster.handle_outcome(outcome, self.config.interval);
         if change.handover {
             info!("the active slurmctld runs on this host now; its figures are published");
             self.remember(i64::MAX);

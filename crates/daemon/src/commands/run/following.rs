@@ -34,7 +34,7 @@ impl Daemon {
         if let Some(name) = name.flatten() {
             let _ = self.accept_cluster_name(&name);
         }
-        let ended = self.cluster.take_ping(ahead.filter(|ahead| ahead.own.is_some()));
+        let ended = self.cluster.handle_ping(ahead.filter(|ahead| ahead.own.is_some()));
         self.publish_ended_tick(ended);
         Ok(())
     }

@@ -18,18 +18,18 @@ use crate::status::RefusedEntry;
 use crate::telemetry::Logging;
 
 /// The result of reading the configuration.
-pub(super) type Read = Box<Result<Config, Problems>>;
+pub(super) type ReadConfig = Box<Result<Config, Problems>>;
 
 /// A configuration that is being read.
 pub(super) struct Loading {
-    job: Job<Read>,
+    job: Job<ReadConfig>,
     /// The configuration may have changed again since it was read.
     again: bool,
 }
 
 impl Loading {
     /// Waits until it has been read. Safe to cancel.
-    pub(super) async fn until_read(&self) -> Read {
+    pub(super) async fn until_read(&self) -> ReadConfig {
         or_never(self.job.answer().await.map(std::future::ready)).await
     }
 }
@@ -100,7 +100,7 @@ impl Daemon {
     }
 
     /// Applies or refuses the configuration that was read.
-    pub(super) fn apply_read(&mut self, read: Read, options: &Options, logging: &Logging) {
+    pub(super) fn apply_read(&mut self, read: ReadConfig, options: &Options, logging: &Logging) {
         if self.loading.take().is_some_and(|loading| loading.again) {
             return self.read_configuration(options);
         }
@@ -114,7 +114,7 @@ impl Daemon {
             Err(problems) => {
                 error!("the new configuration is refused, the old one stays in use:\n{problems}");
                 self.refused = Some(RefusedEntry::new(&problems));
-                return self.tell_status();
+                return self.send_status();
             }
         };
         self.refused = None;
@@ -155,7 +155,7 @@ impl Daemon {
             destinations = addresses(&self.config.carbon),
             "the new configuration is in use"
         );
-        self.tell_status();
+        self.send_status();
     }
 
     fn change_destinations(&mut self, config: &Config, connections: &[String]) {

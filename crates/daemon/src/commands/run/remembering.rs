@@ -57,13 +57,13 @@ fn stored(queue: &Queue, collector: &str) -> Option<(String, String)> {
 const READER: &str = "reader";
 
 /// Reads the file, and does not wait for a pipe in its place.
-fn read(path: &Path) -> io::Result<String> {
+fn read_file(path: &Path) -> io::Result<String> {
     io::read_to_string(open_regular_file(path)?.0)
 }
 
 /// Writes a new file, also where a link or a file of another mode was.
 #[expect(clippy::disallowed_methods, reason = "in the thread of its caller, which may wait")]
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     let _ = fs::remove_file(path);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())
@@ -83,11 +83,11 @@ impl Daemon {
         let path = self.config.queue.dir.as_ref().map(|dir| dir.join(READER));
         // The disk may hang, and then this is not written.
         let _ = waiting_threads::begin("queue.dir/reader", move || {
-            let before = path.as_deref().and_then(|path| read(path).ok());
+            let before = path.as_deref().and_then(|path| read_file(path).ok());
             let is_change =
                 was_another || before.as_deref().is_some_and(|before| before != kind.name());
             if let Some(path) = path.filter(|_| before.as_deref() != Some(kind.name()))
-                && let Err(error) = replace(&path, kind.name())
+                && let Err(error) = replace_file(&path, kind.name())
             {
                 debug!(%error, path = %path.display(), "which reader is used cannot be written");
             }
@@ -122,8 +122,8 @@ impl Daemon {
             stored(&self.queue, collector).map_or_else(String::new, |(name, _)| name)
         };
         let memories = self.cluster.collecting.changed_memories().map(|(collector, memory)| {
-            let of = cluster.clone().unwrap_or_else(|| before(&collector));
-            (key(&collector), format!("{of}\n{memory}").into_bytes().into())
+            let owner = cluster.clone().unwrap_or_else(|| before(&collector));
+            (key(&collector), format!("{owner}\n{memory}").into_bytes().into())
         });
         let memories: Vec<_> = memories.collect();
         if !memories.is_empty() {
@@ -148,7 +148,7 @@ mod tests {
         fs::write(&other, "kept").unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();
         for text in ["libslurm", "native"] {
-            replace(&path, text).unwrap();
+            replace_file(&path, text).unwrap();
             let mode = path.symlink_metadata().unwrap().permissions().mode();
             assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode & 0o7777), (text, 0o600));
         }

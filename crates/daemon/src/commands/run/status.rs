@@ -9,7 +9,7 @@ use crate::status::{DestinationEntry, QueueEntry, RefusedEntry, StatusDocument};
 
 impl Daemon {
     /// Sends the status line to systemd.
-    pub(super) fn tell_status(&mut self) {
+    pub(super) fn send_status(&mut self) {
         let Self { cluster, senders, refused, notify, .. } = self;
         notify.status(|| {
             let mut words = vec![cluster.seen.words().to_owned()];

@@ -310,15 +310,15 @@ mod tests {
     #[test]
     fn a_pending_rpc_has_sdiags_columns_and_from_25_11_on_as_much_of_its_hosts() {
         let dumped = vec![DumpedRpcs { id: 6004, hostlist: "n".repeat(100) }];
-        let of = |release| {
+        let last_line = |release| {
             let pending = Some(Vec::new());
             let dumped = dumped.clone();
             let text = text(release, tables(RpcTables { pending, dumped, ..RpcTables::default() }));
             text.lines().last().unwrap().to_owned()
         };
         let name = "REQUEST_SIGNAL_TASKS                 ";
-        assert_eq!(of(Release::new(25, 5)), format!("\t 1: {name}{}", "n".repeat(100)));
-        assert_eq!(of(Release::new(25, 11)), format!("\t 1: {name}{}", "n".repeat(80)));
+        assert_eq!(last_line(Release::new(25, 5)), format!("\t 1: {name}{}", "n".repeat(100)));
+        assert_eq!(last_line(Release::new(25, 11)), format!("\t 1: {name}{}", "n".repeat(80)));
     }
 
     /// Up to 23.11 sdiag's sort is an exchange sort, which keeps no order among equals.

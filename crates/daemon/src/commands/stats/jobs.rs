@@ -70,10 +70,10 @@ fn table(by: By, jobs: &Jobs) -> Table<JobsRow> {
             jobs.partitions.iter().map(|(name, partition)| row(name, &partition.states)).collect()
         }
         By::Reason => {
-            let of = |(name, tally): (&String, &_)| {
+            let row = |(name, tally): (&String, &_)| {
                 JobsRow::from_tallies(name, JobTally::default(), *tally, time)
             };
-            jobs.pending_reasons.iter().map(of).collect()
+            jobs.pending_reasons.iter().map(row).collect()
         }
     };
     rows.retain(|row| row.running.jobs > 0 || row.pending.jobs > 0);

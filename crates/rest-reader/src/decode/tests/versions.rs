@@ -156,8 +156,9 @@ fn diag(version: u32) -> Value {
 #[test]
 fn diag_of_every_version_says_under_each_name_what_that_version_means() {
     for version in VERSIONS {
-        let of = Diag::new(version, true, true);
-        let s: Statistics = decoded(version, "statistics", &diag(version), of).statistics.unwrap();
+        let payload = Diag::new(version, true, true);
+        let s: Statistics =
+            decoded(version, "statistics", &diag(version), payload).statistics.unwrap();
         let since = |first: u32| version >= first;
         let reported = |first: u32, value: u32| since(first).then_some(value);
         assert_eq!(

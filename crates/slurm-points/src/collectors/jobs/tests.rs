@@ -60,11 +60,11 @@ fn queue() -> Jobs {
 #[test]
 fn where_states_alone_are_known_nothing_else_has_a_point() {
     let mut collector = started(&COLLECTOR, &[]);
-    let of = |jobs: &[(&str, u64)]| {
+    let counted = |jobs: &[(&str, u64)]| {
         let jobs = Jobs { states: states(jobs), states_only: true, ..Jobs::default() };
         SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
     };
-    let points = surveyed(&mut collector, 1000, &of(&[("pending", 3), ("completing", 1)]));
+    let points = surveyed(&mut collector, 1000, &counted(&[("pending", 3), ("completing", 1)]));
     let expected = [
         "total.gauge-jobs 4",
         "total.gauge-unparsed 0",
@@ -73,7 +73,7 @@ fn where_states_alone_are_known_nothing_else_has_a_point() {
         "state.running.gauge-jobs 0",
     ];
     assert_eq!(points, expected.map(|point| format!("c.slurm_jobs.{point}")));
-    let points = surveyed(&mut collector, 1060, &of(&[]));
+    let points = surveyed(&mut collector, 1060, &counted(&[]));
     assert!(
         points.contains(&"c.slurm_jobs.state.completing.gauge-jobs 0".to_owned()),
         "{points:?}"
@@ -215,8 +215,9 @@ fn invented(kind: &str, expected: [&str; 3]) {
     let invented = (0..150).map(|n| (format!("rnd{n}"), false));
     let points = surveyed(&mut collector, 0, &jobs_of(real.into_iter().chain(invented).collect()));
     let levels = |points: &[String]| {
-        let of = |point: &&String| point.contains(kind) && point.contains("pending.gauge-jobs");
-        points.iter().filter(of).cloned().collect::<Vec<_>>()
+        let is_level =
+            |point: &&String| point.contains(kind) && point.contains("pending.gauge-jobs");
+        points.iter().filter(is_level).cloned().collect::<Vec<_>>()
     };
     let expected = expected.map(|level| format!("c.slurm_jobs.{level}.state.pending.gauge-jobs"));
     let jobs = [" 1", " 150", " 1"];
@@ -232,7 +233,7 @@ fn invented(kind: &str, expected: [&str; 3]) {
     let of: Vec<_> =
         points.iter().filter(|point| point.contains("physics.state.pending.gauge-jobs")).collect();
     assert_eq!(
-        of,
+        physics,
         [&format!("{} 0", expected[2])],
         "another start knows which kind of name has paths"
     );
@@ -242,7 +243,7 @@ fn invented(kind: &str, expected: [&str; 3]) {
         surveyed(&mut collector, 30 * 86_400, &jobs_of(vec![("physics".to_owned(), false)]));
     let of: Vec<_> =
         later.iter().filter(|point| point.contains("physics.state.pending.gauge-jobs")).collect();
-    assert_eq!(of, [&zero], "its last round, while its jobs are among the others");
+    assert_eq!(physics, [&zero], "its last round, while its jobs are among the others");
     let later = surveyed(&mut collector, 30 * 86_400 + 60, &jobs_of(Vec::new()));
     assert!(!later.iter().any(|point| point.contains("physics")), "{later:#?}");
 }
@@ -261,8 +262,8 @@ fn the_rest_of_the_rows_is_among_the_others() {
     let jobs = Jobs { qos, ..Jobs::default() };
     let replies = SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
     let points = surveyed(&mut collector, 0, &replies);
-    let of = |point: &&String| point.contains("qos") && point.contains("pending.gauge-jobs");
-    let mut seen: Vec<&str> = points.iter().filter(of).map(String::as_str).collect();
+    let is_qos = |point: &&String| point.contains("qos") && point.contains("pending.gauge-jobs");
+    let mut seen: Vec<&str> = points.iter().filter(is_qos).map(String::as_str).collect();
     seen.sort_unstable();
     let expected = [("no_qos", 3), ("other_qos", 43), ("qos.high", 3)];
     let expected = expected

@@ -20,7 +20,7 @@ const PERHAPS_TLS: &str = "perhaps the port speaks TLS, and this destination has
 
 /// The changes that were logged, and whose end must be logged too.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct LoggedChanges {
     pub(super) outage: Option<Outage>,
     lag: Option<Lag>,
 }
@@ -37,12 +37,13 @@ pub(super) struct Outage {
     pub(super) waits: Status,
 }
 
-/// Since when this many unsent ticks wait, and whether the log says that they become more.
+/// A lag: the number of unsent ticks that wait, since when, and whether the log says that they
+/// become more.
 #[derive(Debug)]
 struct Lag {
     since: Instant,
     waits: u64,
-    is_said: bool,
+    is_logged: bool,
 }
 
 impl SenderTask {
@@ -82,7 +83,12 @@ impl SenderTask {
     pub(super) fn begin_outage(&mut self, since: Instant) {
         let waits = self.outbox.status();
         let errors = HashSet::new();
-        self.said.outage.get_or_insert(Outage { since, errors, lost_before: waits.lost(), waits });
+        self.logged.outage.get_or_insert(Outage {
+            since,
+            errors,
+            lost_before: waits.lost(),
+            waits,
+        });
     }
 
     /// Says why there is no connection, each kind of error once in an outage.
@@ -95,7 +101,7 @@ impl SenderTask {
         self.begin_outage(Instant::now());
         let (destination, address, waits) = (&self.to.name, &self.to.address, self.outbox.status());
         let (unsent_ticks, ticks_to_resend) = (waits.unsent.ticks, waits.resends());
-        let Some(outage) = &mut self.said.outage else { return };
+        let Some(outage) = &mut self.logged.outage else { return };
         let is_first = outage.errors.is_empty();
         let is_new = outage.errors.insert(mem::discriminant(error));
         if is_closed_at_once {
@@ -120,7 +126,7 @@ impl SenderTask {
 
     /// Ends the outage, because the connection has lived.
     pub(super) fn end_outage(&mut self) {
-        let Some(Outage { since, lost_before, waits, .. }) = self.said.outage.take() else {
+        let Some(Outage { since, lost_before, waits, .. }) = self.logged.outage.take() else {
             return;
         };
         self.outbox.note_error(None);
@@ -140,15 +146,15 @@ impl SenderTask {
     pub(super) fn say_lag(&mut self) {
         let waits = self.outbox.status().unsent.ticks;
         if waits < 2 || self.suspect {
-            self.said.lag = None;
+            self.logged.lag = None;
             return;
         }
         let now = Instant::now();
-        let lag = self.said.lag.get_or_insert(Lag { since: now, waits, is_said: false });
+        let lag = self.logged.lag.get_or_insert(Lag { since: now, waits, is_logged: false });
         if now.duration_since(lag.since) < self.to.timeouts.pause {
             return;
         }
-        if waits > lag.waits && !mem::replace(&mut lag.is_said, true) {
+        if waits > lag.waits && !mem::replace(&mut lag.is_logged, true) {
             warn!(
                 destination = %self.to.name,
                 unsent_ticks = waits,
