@@ -103,7 +103,7 @@ fn every_line_is_a_figure(sdiag: &Sdiag) {
         let is_common =
             [section::TOP, section::MAIN, section::BACKFILL].contains(&section.as_str());
         let is_listed =
-            FIGURES.iter().any(|figure| (figure.section, figure.label) == (section, label));
+            FIGURES.iter().any(|figure| figure.section == section && figure.label == label);
         assert!(
             !is_common || is_listed || UNLISTED.contains(&label.as_str()),
             "{section}, {label}: it is not in FIGURES"

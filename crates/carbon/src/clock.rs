@@ -39,8 +39,7 @@ impl Moment {
             return now;
         }
         let boot = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { boot, wall: wall.as_secs().cast_signed() }
+        Self { boot, wall: since_epoch().as_secs().cast_signed() }
     }
 
     /// The begin of the present second of the wall clock, on CLOCK_BOOTTIME. [`Self::unix`] gives
@@ -48,8 +47,7 @@ impl Moment {
     /// now the next.
     pub(crate) fn begin_of_second() -> Duration {
         let boot = Self::now().boot;
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        boot.saturating_sub(Duration::from_nanos(wall.subsec_nanos().into()))
+        boot.saturating_sub(Duration::from_nanos(since_epoch().subsec_nanos().into()))
     }
 
     /// The Unix time of an earlier moment on CLOCK_BOOTTIME, however the wall clock was set in
@@ -62,6 +60,10 @@ impl Moment {
     pub(crate) const fn ahead(self) -> i64 {
         self.wall.saturating_sub(self.boot.as_secs().cast_signed())
     }
+}
+
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Judges whether the wall clock can be trusted.

@@ -101,7 +101,6 @@ impl LedgerBatch {
 
 /// A number of ticks of one kind, and the number of their points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default)]
 pub struct Ticks {
     /// The number of ticks.
     pub ticks: u64,

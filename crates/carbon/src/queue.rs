@@ -55,7 +55,6 @@ pub struct Limits {
 
 /// The points that a destination never received, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default)]
 pub struct Dropped {
     /// `max_bytes` was reached.
     pub full: u64,
@@ -68,7 +67,8 @@ pub struct Dropped {
 }
 
 /// The queue's status.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 pub struct QueueStatus {
     /// Whether batches are being kept on disk.
     pub durable: bool,

@@ -321,14 +321,10 @@ impl Cluster {
 
     /// Takes a tick's outcome: who is active. Whether figures of the cluster are published, and
     /// since when: [`Change`].
-    pub(crate) fn handle_outcome(
-        &mut self,
-        outcome: &TickOutcome,
-        interval: u32,
-    ) -> (bool, Change) {
+    pub(crate) fn handle_tick(&mut self, outcome: &TickOutcome, interval: u32) -> (bool, Change) {
         self.seen.note_outcome(outcome);
         let Some(follow) = &mut self.follow else { return (true, Change::default()) };
-        let change = follow.handle_outcome(outcome, Duration::from_secs(interval.into()));
+        let change = follow.handle_tick(outcome, Duration::from_secs(interval.into()));
         if let Some(finished) = &mut self.finished {
             if change.is_return {
                 finished.rebuild(unix_now());

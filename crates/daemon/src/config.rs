@@ -32,8 +32,7 @@ pub(crate) use self::problem::Problems;
 pub(crate) use self::rest::RestSettings;
 use self::retentions::Retentions;
 use self::section::{Section, line_of};
-use self::value::interval;
-use self::value::{between, bytes, log_format, log_level, one_of, path, rate, reader};
+use self::value::{between, bytes, interval, log_format, log_level, one_of, path, rate, reader};
 pub(crate) use self::value::{duration, seconds};
 use crate::host::host;
 

@@ -136,11 +136,11 @@ impl Follow {
     }
 
     /// Takes the outcome of a tick; one comes each `interval`.
-    pub(crate) fn handle_outcome(&mut self, outcome: &TickOutcome, interval: Duration) -> Change {
+    pub(crate) fn handle_tick(&mut self, outcome: &TickOutcome, interval: Duration) -> Change {
         if let TickOutcome::Failed = outcome {
             self.isolation.forget_heard();
         }
-        let change = self.state.handle_outcome(outcome, Instant::now(), interval);
+        let change = self.state.handle_tick(outcome, Instant::now(), interval);
         let figures =
             FollowFigures { standby: outcome.reading().is_none(), handover: change.handover };
         self.figures = if let TickOutcome::GivenUp = outcome { None } else { Some(figures) };
@@ -199,12 +199,7 @@ impl FollowState {
         }
     }
 
-    fn handle_outcome(
-        &mut self,
-        outcome: &TickOutcome,
-        now: Instant,
-        interval: Duration,
-    ) -> Change {
+    fn handle_tick(&mut self, outcome: &TickOutcome, now: Instant, interval: Duration) -> Change {
         let role = match outcome {
             TickOutcome::Reading(_) => FollowRole::Active,
             TickOutcome::Standby => FollowRole::Standby,
@@ -270,7 +265,7 @@ mod tests {
         for (outcome, after, expected) in outcomes {
             let now = start + Duration::from_secs(*after);
             assert_eq!(
-                state.handle_outcome(outcome, now, Duration::from_secs(1)),
+                state.handle_tick(outcome, now, Duration::from_secs(1)),
                 *expected,
                 "after {after} s"
             );

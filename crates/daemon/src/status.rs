@@ -93,18 +93,11 @@ pub(crate) struct DestinationEntry {
 pub(crate) struct QueueEntry {
     /// `None`: in memory.
     pub(crate) dir: Option<PathBuf>,
-    /// Whether ticks are kept on disk now.
-    pub(crate) durable: bool,
-    /// Moment since which that is so; `None`: since the daemon's start.
-    pub(crate) since: Option<i64>,
-    /// The reason why they are not; `None`: the disk has not answered.
-    pub(crate) error: Option<String>,
-    pub(crate) file_bytes: u64,
-    pub(crate) memory_bytes: usize,
     pub(crate) max_bytes: u64,
     /// Seconds.
     pub(crate) max_age: u64,
-    pub(crate) window_short: bool,
+    #[serde(flatten)]
+    pub(crate) status: carbon::QueueStatus,
 }
 
 /// One reader.

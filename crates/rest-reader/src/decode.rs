@@ -113,7 +113,7 @@ impl<'de, T: Payload> Visitor<'de> for Document<T> {
         })?;
         let head = Value::Object(head);
         let names = Cell::new(T::MOST_NAMES);
-        let head = Item::new(&head, &names);
+        let head = Item::new::<()>(&head, &names);
         // A refused answer may lack anything.
         if errors.first.is_none() {
             if !T::NAME.is_empty() && !head.has(T::NAME) {

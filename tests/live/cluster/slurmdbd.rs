@@ -138,7 +138,7 @@ fn compare(folder: &Folder, accounting: &Accounting) -> Result<DbdStatistics> {
             // They include sacctmgr's own requests, which ended after it had asked.
             ensure!(
                 is_same || (OURS.contains(&row.name.as_str()) && grown <= 2),
-                "{its:?}, sacctmgr has {row:?}"
+                "{counted:?}, sacctmgr has {row:?}"
             );
         }
         let me = ours.users.iter().find(|user| user.id == rustix::process::getuid().as_raw());

@@ -82,13 +82,9 @@ impl SenderTask {
     /// Begins an outage, unless one lasts.
     pub(super) fn begin_outage(&mut self, since: Instant) {
         let waits = self.outbox.status();
-        let errors = HashSet::new();
-        self.logged.outage.get_or_insert(Outage {
-            since,
-            errors,
-            lost_before: waits.lost(),
-            waits,
-        });
+        let lost_before = waits.lost();
+        let outage = Outage { since, errors: HashSet::new(), lost_before, waits };
+        self.logged.outage.get_or_insert(outage);
     }
 
     /// Says why there is no connection, each kind of error once in an outage.
@@ -104,6 +100,7 @@ impl SenderTask {
         let Some(outage) = &mut self.logged.outage else { return };
         let is_first = outage.errors.is_empty();
         let is_new = outage.errors.insert(mem::discriminant(error));
+        let hint = error.advice(self.to.protocol);
         if is_closed_at_once {
             let is_plain = self.to.tls.is_none();
             let hint = self.to.protocol.unusual_port(address.port);
@@ -113,11 +110,9 @@ impl SenderTask {
                 "closes every connection right after a write"
             );
         } else if is_first {
-            let hint = error.advice(self.to.protocol);
             warn!(%destination, %address, %error, hint, unsent_ticks, ticks_to_resend,
                   "not connected; ticks are kept, trying again");
         } else if is_new {
-            let hint = error.advice(self.to.protocol);
             warn!(%destination, %address, %error, hint, "still not connected; trying again");
         } else {
             debug!(%destination, %error, "still not connected; trying again in {delay:.1?}");

@@ -42,12 +42,12 @@ pub(super) fn stats(options: &Options, json: bool, reset: bool) -> Result<()> {
 fn read_whole(options: &Options, request: Request) -> Result<Box<Reading>> {
     let kind = request.reply;
     let reading = block_on(read_or_advise(load_quietly(options)?.slurm, request))?;
-    check_is_whole(&reading, kind)?;
+    check_whole(&reading, kind)?;
     Ok(reading)
 }
 
 /// Refuses a reply of which a part may be hidden from this user.
-fn check_is_whole(reading: &Reading, kind: ReplyKind) -> Result<()> {
+fn check_whole(reading: &Reading, kind: ReplyKind) -> Result<()> {
     let visibility =
         reading.visibility.as_ref().context("slurmctld did not say what PrivateData hides")?;
     let file = if kind.row().role == Role::Accounting { "slurmdbd.conf" } else { "slurm.conf" };
@@ -77,14 +77,14 @@ mod tests {
             (ReplyKind::Associations, "usage"),
             (ReplyKind::Associations, "users"),
         ] {
-            assert!(check_is_whole(&reading(seen(word, Some(true))), kind).is_ok());
-            assert!(check_is_whole(&reading(seen("nodes", Some(false))), kind).is_ok());
+            assert!(check_whole(&reading(seen(word, Some(true))), kind).is_ok());
+            assert!(check_whole(&reading(seen("nodes", Some(false))), kind).is_ok());
             let refused =
-                check_is_whole(&reading(seen(word, Some(false))), kind).unwrap_err().to_string();
+                check_whole(&reading(seen(word, Some(false))), kind).unwrap_err().to_string();
             assert!(refused.contains("adminlevel=operator"), "{refused}");
             assert!(
-                check_is_whole(&reading(seen(word, None)), kind).is_err()
-                    && check_is_whole(&reading(None), kind).is_err()
+                check_whole(&reading(seen(word, None)), kind).is_err()
+                    && check_whole(&reading(None), kind).is_err()
             );
         }
     }

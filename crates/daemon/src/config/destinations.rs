@@ -40,10 +40,10 @@ pub(super) fn read_destination(
         );
     }
     if let Some(address) = address {
-        refuse_twins(&mut carbon, name.as_deref(), &address, tags, others);
+        let is_named = name.is_some();
         // Two unnamed ones are a problem of its own.
         let unnamed = || if count > 1 { address.to_string() } else { ONLY_NAME.to_owned() };
-        others.push(Destination {
+        let to = Destination {
             name: name.unwrap_or_else(unnamed),
             address,
             protocol,
@@ -53,7 +53,9 @@ pub(super) fn read_destination(
             replay_rate: None,
             by_time,
             reconnect_every,
-        });
+        };
+        refuse_twins(&mut carbon, &to, is_named, others);
+        others.push(to);
     } else {
         carbon.require("address", "where Carbon listens, such as \"carbon.example.org:2004\"");
     }
@@ -63,21 +65,18 @@ pub(super) fn read_destination(
 /// Adds a problem if one of the `others` has the same name, or gets the same paths at this address.
 fn refuse_twins(
     carbon: &mut Section<'_, '_>,
-    name: Option<&str>,
-    address: &Address,
-    tags: bool,
+    to: &Destination,
+    is_named: bool,
     others: &[Destination],
 ) {
-    if let Some(name) = name.filter(|name| others.iter().any(|other| other.name == **name)) {
+    let Destination { name, address, names, .. } = to;
+    if is_named && others.iter().any(|other| other.name == *name) {
         carbon.problem(
             "name",
             format!("there are two destinations with the name {name}; give one of them another"),
         );
     }
-    let gets_the_same = |other: &Destination| {
-        other.address == *address && (other.names != MetricNames::Paths) == tags
-    };
-    if others.iter().any(gets_the_same) {
+    if others.iter().any(|other| (&other.address, &other.names) == (address, names)) {
         carbon.problem(
             "address",
             format!(

@@ -15,30 +15,16 @@ pub(crate) struct Item<'a> {
     value: &'a Value,
     /// Bytes of names for which its list still has room.
     room: &'a Cell<usize>,
-    /// The members of its payload that are read; `None`: all are.
-    #[cfg(test)]
-    read: Option<&'static [&'static str]>,
+    /// The members of its payload that are read; none: all are.
+    read: &'static [&'static str],
 }
 
 static NULL: Value = Value::Null;
 
 impl<'a> Item<'a> {
-    pub(super) const fn new(value: &'a Value, room: &'a Cell<usize>) -> Self {
-        Self {
-            value,
-            room,
-            #[cfg(test)]
-            read: None,
-        }
-    }
-
     /// An item of this payload, which has only the members in `T::READ`.
-    pub(super) const fn listed<T: Payload>(value: &'a Value, room: &'a Cell<usize>) -> Self {
-        Self {
-            #[cfg(test)]
-            read: Some(T::READ),
-            ..Self::new(value, room)
-        }
+    pub(super) const fn new<T: Payload>(value: &'a Value, room: &'a Cell<usize>) -> Self {
+        Self { value, room, read: T::READ }
     }
 
     pub(super) fn has(self, name: &str) -> bool {
@@ -46,17 +32,16 @@ impl<'a> Item<'a> {
     }
 
     /// The member of this name; `null` if there is none. A test fails that asks for a member which
-    /// is forgotten in `READ`: it would be absent in every answer.
+    /// is forgotten in `READ`, and would be absent in every answer.
     fn get(self, name: &str) -> &'a Value {
-        #[cfg(test)]
-        assert!(self.read.is_none_or(|read| read.contains(&name)), "{name} is missing in READ");
+        debug_assert!(self.read.is_empty() || self.read.contains(&name), "{name} is not in READ");
         self.value.get(name).unwrap_or(&NULL)
     }
 
     /// The member of this name as an item.
     pub(super) fn object(self, name: &str) -> Result<Self, String> {
         match self.get(name) {
-            value @ (Value::Object(_) | Value::Null) => Ok(Self::new(value, self.room)),
+            value @ (Value::Object(_) | Value::Null) => Ok(Self::new::<()>(value, self.room)),
             _ => Err(format!("{name} is not an object")),
         }
     }

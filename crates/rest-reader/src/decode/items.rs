@@ -172,7 +172,7 @@ impl<'de, T: Payload> Visitor<'de> for Items<'_, T> {
                 return Err(wrong(&"it is not an object"));
             }
             self.payload
-                .item(self.list, Item::listed::<T>(&item, &names))
+                .item(self.list, Item::new::<T>(&item, &names))
                 .map_err(|problem| wrong(&problem))?;
         }
         Ok(())
@@ -193,6 +193,6 @@ impl<'de, T: Payload> Visitor<'de> for Items<'_, T> {
         })?;
         let members = Value::Object(members);
         let names = Cell::new(T::MOST_NAMES);
-        payload.item(list, Item::listed::<T>(&members, &names)).map_err(Error::custom)
+        payload.item(list, Item::new::<T>(&members, &names)).map_err(Error::custom)
     }
 }

@@ -212,11 +212,11 @@ mod tests {
 
     #[test]
     fn ranks_are_values_that_are_there() {
-        let of =
+        let spread =
             |values: std::ops::RangeInclusive<u64>| Spread::from_values(values.rev().collect());
-        assert_eq!(of(1..=100), Some(Spread { p50: 50, p90: 90, p99: 99, max: 100 }));
-        assert_eq!(of(1..=1), Some(Spread { p50: 1, p90: 1, p99: 1, max: 1 }));
-        assert_eq!(of(1..=3), Some(Spread { p50: 2, p90: 3, p99: 3, max: 3 }));
+        assert_eq!(spread(1..=100), Some(Spread { p50: 50, p90: 90, p99: 99, max: 100 }));
+        assert_eq!(spread(1..=1), Some(Spread { p50: 1, p90: 1, p99: 1, max: 1 }));
+        assert_eq!(spread(1..=3), Some(Spread { p50: 2, p90: 3, p99: 3, max: 3 }));
         assert_eq!(Spread::from_values(Vec::new()), None);
     }
 }

@@ -169,10 +169,10 @@ fn of_a_row_that_goes_on_only_the_steps_that_began_since_are_requested() {
 fn a_job_whose_user_has_no_name_yet_waits_for_it_and_then_counts_among_the_others() {
     let (mut ledger, _) = first();
     let mut levels = |after: i64, is_named: bool| {
-        let of = |id, user| FinishedJob { user, ..job(id, START + 5) };
+        let job_of = |id, user| FinishedJob { user, ..job(id, START + 5) };
         let unnamed = FinishedUser { number: 2, id: 1003, looking_up: true, ..Default::default() };
         let finished = Finished {
-            jobs: vec![of(1, 1), of(2, 2)],
+            jobs: vec![job_of(1, 1), job_of(2, 2)],
             names: ["debug", "ann", if is_named { "carol" } else { "1003" }].map(Into::into).into(),
             users: if is_named { vec![] } else { vec![unnamed] },
             ..Finished::default()
@@ -422,7 +422,7 @@ fn a_slot_without_counts_is_used_too() {
 #[test]
 fn invented_names_take_no_level_and_an_unused_one_is_free_after_30_days() {
     let (mut ledger, mut disk) = first();
-    let of = |account, job: FinishedJob| FinishedJob { account, ..job };
+    let job_of = |account, job: FinishedJob| FinishedJob { account, ..job };
     let cancelled = |id, end| FinishedJob { state: 4, wait: None, ..job(id, end) };
     let accounts = ["junk", "physics", "bio", "chem"];
     let mut levels = |now: i64, jobs: &[FinishedJob]| -> Vec<(String, u64)> {
@@ -434,24 +434,27 @@ fn invented_names_take_no_level_and_an_unused_one_is_free_after_30_days() {
         levels.iter().map(|(level, jobs)| ((*level).to_owned(), *jobs)).collect()
     };
     let day = |days: i64| START + days * DAY;
-    assert_eq!(levels(day(0), &[of(1, cancelled(1, day(0)))]), named(&[("other_accounts", 1)]));
+    assert_eq!(levels(day(0), &[job_of(1, cancelled(1, day(0)))]), named(&[("other_accounts", 1)]));
     let two = [("account.bio", 1), ("account.physics", 1), ("other_accounts", 1)];
-    assert_eq!(levels(day(1), &[of(2, job(2, day(1))), of(3, job(3, day(1) + 9))]), named(&two));
+    assert_eq!(
+        levels(day(1), &[job_of(2, job(2, day(1))), job_of(3, job(3, day(1) + 9))]),
+        named(&two)
+    );
     // A level stays while no other name needs it; jobs that never start do not keep it.
-    let cancelled_later = [of(3, job(4, day(30))), of(2, cancelled(5, day(30)))];
+    let cancelled_later = [job_of(3, job(4, day(30))), job_of(2, cancelled(5, day(30)))];
     let later = [("account.bio", 2), ("account.physics", 2), ("other_accounts", 1)];
     assert_eq!(levels(day(30), &cancelled_later), named(&later));
     let too_early = [("account.bio", 2), ("account.physics", 2), ("other_accounts", 2)];
-    assert_eq!(levels(day(31) - HOUR, &[of(4, job(6, day(31) - HOUR))]), named(&too_early));
+    assert_eq!(levels(day(31) - HOUR, &[job_of(4, job(6, day(31) - HOUR))]), named(&too_early));
     let over = [("account.bio", 2), ("account.physics", 2), ("other_accounts", 3)];
-    assert_eq!(levels(day(32), &[of(1, cancelled(7, day(32)))]), named(&over));
+    assert_eq!(levels(day(32), &[job_of(1, cancelled(7, day(32)))]), named(&over));
     let freed = [("account.bio", 2), ("account.chem", 1), ("other_accounts", 3)];
     assert_eq!(
-        levels(day(32) + 60, &[of(4, job(8, day(32)))]),
+        levels(day(32) + 60, &[job_of(4, job(8, day(32)))]),
         named(&freed),
         "physics was not used for longer"
     );
-    let both = [of(3, job(9, day(32))), of(2, job(10, day(32)))];
+    let both = [job_of(3, job(9, day(32))), job_of(2, job(10, day(32)))];
     let returned = [("account.bio", 3), ("account.chem", 1), ("other_accounts", 4)];
     assert_eq!(levels(day(32) + 120, &both), named(&returned), "there is room for one of them");
 }

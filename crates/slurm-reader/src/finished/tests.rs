@@ -222,21 +222,21 @@ fn of_jobs_that_had_started_it_is_noted_how_to_ask_for_their_steps() {
 
 #[test]
 fn steps_are_summed_as_sacct_does_and_one_whose_use_is_not_known_is_said() {
-    let of = |steps: &[(u64, [u64; 2], &[u8])]| {
+    let used = |steps: &[(u64, [u64; 2], &[u8])]| {
         let mut sum = Steps::default();
         steps.iter().for_each(|(state, cpu, usage)| sum.add(*state, *cpu, usage));
         let Used { id, cpu, is_open } = sum.used(5);
         assert_eq!(id, 5);
         (cpu, is_open)
     };
-    assert_eq!(of(&[]), (0, false), "a job without steps used nothing");
-    assert_eq!(of(&[(3, [2, 600_400], b"1=2"), (5, [1, 900_700], b"1=1")]), (4501, false));
+    assert_eq!(used(&[]), (0, false), "a job without steps used nothing");
+    assert_eq!(used(&[(3, [2, 600_400], b"1=2"), (5, [1, 900_700], b"1=1")]), (4501, false));
     assert_eq!(
-        of(&[(4, [1, 0], b"1=2"), (4, [0, 0], b"")]),
+        used(&[(4, [1, 0], b"1=2"), (4, [0, 0], b"")]),
         (1000, true),
         "its end is not told yet"
     );
-    assert_eq!(of(&[(1, [7, 0], b"1=2")]), (0, true), "it runs");
+    assert_eq!(used(&[(1, [7, 0], b"1=2")]), (0, true), "it runs");
 }
 
 #[test]

@@ -317,7 +317,7 @@ fn a_name_has_started_once_one_of_its_jobs_has_had_nodes() {
         job(b"planned", 0, true),
         job(b"real", 0, false),
         job(b"real", 3, true),
-        Job { user: 7, ..of(b"boots", 1 | 1 << 14 | 1 << 18, true) },
+        Job { user: 7, ..job(b"boots", 1 | 1 << 14 | 1 << 18, true) },
     ]);
     let started = |name: &str| jobs.accounts.names[name].has_started;
     let names = ["held", "cancelled", "planned", "real", "boots"];

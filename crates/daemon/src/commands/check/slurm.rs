@@ -100,7 +100,7 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
             Some(*reading)
         }
         Err(error) => {
-            report.add_all(lines_about_failure(&error, kind, &conf, &munge));
+            report.add_all(failure_lines(&error, kind, &conf, &munge));
             None
         }
     }
@@ -152,7 +152,7 @@ async fn follow(config: &Config) -> CheckLine {
     })
 }
 
-fn lines_about_failure(
+fn failure_lines(
     error: &SourceError,
     kind: ReaderKind,
     conf: &SlurmConf,

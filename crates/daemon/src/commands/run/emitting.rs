@@ -129,7 +129,7 @@ impl Daemon {
     /// cluster are published.
     fn apply_role(&mut self, outcome: &TickOutcome) -> bool {
         self.confirm_or_withdraw(outcome);
-        let (is_published, change) = self.cluster.handle_outcome(outcome, self.config.interval);
+        let (is_published, change) = self.cluster.handle_tick(outcome, self.config.interval);
         if change.handover {
             info!("the active slurmctld runs on this host now; its figures are published");
             self.remember(i64::MAX);

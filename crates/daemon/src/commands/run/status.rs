@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use carbon::{Destination, Sender, Status};
+
 use super::{Daemon, clock_time};
 use crate::accounting::Accounting;
 use crate::clock::{unix_now, unix_of};
@@ -31,7 +33,6 @@ impl Daemon {
 
     /// The document that `status` prints.
     pub(super) fn status(&self) -> StatusDocument {
-        let queue = self.queue.status();
         let settings = &self.config.queue;
         StatusDocument {
             version: env!("SLURM_GRAPHITE_VERSION").to_owned(),
@@ -43,17 +44,12 @@ impl Daemon {
             interval: self.config.interval,
             last_tick: self.last_tick,
             slurmctld: self.cluster.seen.entry(),
-            destinations: self.destinations(),
+            destinations: self.senders.iter().map(destination_entry).collect(),
             queue: QueueEntry {
                 dir: settings.dir.clone(),
-                durable: queue.durable,
-                since: queue.durable_since,
-                error: queue.error.map(|error| error.to_string()),
-                file_bytes: queue.file_bytes,
-                memory_bytes: queue.memory_bytes,
                 max_bytes: settings.limits.max_bytes,
                 max_age: settings.limits.max_age.as_secs(),
-                window_short: queue.window_short,
+                status: self.queue.status(),
             },
             finished_behind_since: self
                 .cluster
@@ -64,15 +60,14 @@ impl Daemon {
             readers: self.cluster.readers(),
         }
     }
+}
 
-    fn destinations(&self) -> Vec<DestinationEntry> {
-        let entry = |(to, sender): &(carbon::Destination, carbon::Sender)| DestinationEntry {
-            name: to.name.clone(),
-            address: to.address.to_string(),
-            error: sender.last_error().map(|error| error.to_string()),
-            status: sender.status(),
-        };
-        self.senders.iter().map(entry).collect()
+fn destination_entry((to, sender): &(Destination, Sender)) -> DestinationEntry {
+    DestinationEntry {
+        name: to.name.clone(),
+        address: to.address.to_string(),
+        error: sender.last_error().map(|error| error.to_string()),
+        status: sender.status(),
     }
 }
 
@@ -81,7 +76,7 @@ fn ago(age: Duration) -> i64 {
     unix_now().saturating_sub(i64::try_from(age.as_secs()).unwrap_or(i64::MAX))
 }
 
-fn destination_words(name: &str, status: &carbon::Status) -> String {
+fn destination_words(name: &str, status: &Status) -> String {
     let since = clock_time(status.since);
     let state = match (status.connected, status.in_doubt) {
         _ if status.not_carbon => format!("what answers as {name} is not Carbon"),

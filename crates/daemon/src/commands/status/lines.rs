@@ -217,22 +217,22 @@ fn judge_waiting(status: &Status, document: &StatusDocument, judge: Judge) -> (M
 fn queue(entry: &QueueEntry, started: i64, judge: Judge) -> (Mark, String) {
     let max_age = humantime::format_duration(Duration::from_secs(entry.max_age));
     let limits = format!("at most {} and {max_age}", Size::from_bytes(entry.max_bytes));
-    let memory = Size::from_bytes(entry.memory_bytes);
+    let memory = Size::from_bytes(entry.status.memory_bytes);
     let (mark, mut text) = match entry.dir.as_ref().map(|dir| dir.display()) {
         None => (Mark::Good, format!("in memory, {memory}; {limits}; lost at a restart")),
-        Some(dir) if entry.durable => {
-            (Mark::Good, format!("{dir}, {}; {limits}", Size::from_bytes(entry.file_bytes)))
+        Some(dir) if entry.status.durable => {
+            (Mark::Good, format!("{dir}, {}; {limits}", Size::from_bytes(entry.status.file_bytes)))
         }
         Some(dir) => {
-            let since = entry.since.unwrap_or(started);
+            let since = entry.status.durable_since.unwrap_or(started);
             let when = judge.since(since);
-            let why = entry.error.as_deref().unwrap_or("the disk does not answer");
+            let why = entry.status.error.as_deref().unwrap_or("the disk does not answer");
             let text =
                 format!("in memory, {memory}; {limits}; {dir} cannot be written {when}: {why}");
             (judge.mark(since), text)
         }
     };
-    if entry.window_short {
+    if entry.status.window_short {
         text += "; max_bytes is too small for resend_window";
     }
     (mark, text)
@@ -266,6 +266,8 @@ fn moment(unix: i64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use carbon::QueueStatus;
+
     use super::*;
     use crate::status::{RefusedEntry, SlurmctldEntry};
 
@@ -303,7 +305,8 @@ mod tests {
     }
 
     fn disk(since: Option<i64>) -> QueueEntry {
-        QueueEntry { dir: Some("/q".into()), since, ..QueueEntry::default() }
+        let status = QueueStatus { durable_since: since, ..QueueStatus::default() };
+        QueueEntry { dir: Some("/q".into()), status, ..QueueEntry::default() }
     }
 
     #[test]
@@ -428,7 +431,8 @@ mod tests {
         let lines = with(|d| {
             d.config = Some("/etc/a.toml".into());
             d.refused = Some(RefusedEntry { at: 0, why });
-            d.queue = QueueEntry { error: Some(full.to_owned()), ..disk(Some(990)) };
+            d.queue = disk(Some(990));
+            d.queue.status.error = Some(full.into());
         });
         let refused = text(&lines, "configuration");
         assert!(

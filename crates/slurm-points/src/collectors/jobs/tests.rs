@@ -230,7 +230,7 @@ fn invented(kind: &str, expected: [&str; 3]) {
     assert!(memory.contains("physics") && !memory.contains("rnd"), "{memory}");
     let mut again = remembering(&COLLECTOR, &[(ACCOUNTS.key, Value::Names(2))], Some(&memory));
     let points = surveyed(&mut again, 60, &jobs_of(Vec::new()));
-    let of: Vec<_> =
+    let physics: Vec<_> =
         points.iter().filter(|point| point.contains("physics.state.pending.gauge-jobs")).collect();
     assert_eq!(
         physics,
@@ -241,7 +241,7 @@ fn invented(kind: &str, expected: [&str; 3]) {
     assert!(surveyed(&mut collector, 29 * 86_400, &jobs_of(Vec::new())).contains(&zero));
     let later =
         surveyed(&mut collector, 30 * 86_400, &jobs_of(vec![("physics".to_owned(), false)]));
-    let of: Vec<_> =
+    let physics: Vec<_> =
         later.iter().filter(|point| point.contains("physics.state.pending.gauge-jobs")).collect();
     assert_eq!(physics, [&zero], "its last round, while its jobs are among the others");
     let later = surveyed(&mut collector, 30 * 86_400 + 60, &jobs_of(Vec::new()));
