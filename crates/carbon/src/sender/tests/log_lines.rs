@@ -37,8 +37,8 @@ async fn an_outage_names_the_address_and_each_reason_once() {
         push_each(&queue, 1..=20, seconds(10)).await;
         world::set(0, ReceiverState::Down);
         push_each(&queue, 21..=50, seconds(10)).await;
-        let lost = lines(&written, "WARN carbon::sender::said: not connected;");
-        let refused = lines(&written, "WARN carbon::sender::said: still not connected;");
+        let lost = lines(&written, "WARN carbon::sender::log_lines: not connected;");
+        let refused = lines(&written, "WARN carbon::sender::log_lines: still not connected;");
         assert_eq!((lost.len(), refused.len()), (outage, outage), "{lost:?} {refused:?}");
         assert!(
             lost.iter()
