@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn a_reason_of_the_reader_is_said_beside_libslurms_lines_and_its_absence_is_not() {
         let said = LastLines { kind: ReaderKind::Libslurm, lines: vec!["error: recv".to_owned()] };
-        let of = |errno, text: &str| {
+        let text_of = |errno, text: &str| {
             let failure = Failure {
                 call: "CALL".to_owned(),
                 errno,
@@ -279,12 +279,15 @@ mod tests {
             SourceError::Refused(failure, said.clone()).to_string()
         };
         let leak = "the token in SLURM_JWT may have been sent there: replace it";
-        assert_eq!(of(0, leak), format!("CALL: {leak}{said}"));
-        assert_eq!(of(0, NO_REASON), format!("CALL failed{said}"));
+        assert_eq!(text_of(0, leak), format!("CALL: {leak}{said}"));
+        assert_eq!(text_of(0, NO_REASON), format!("CALL failed{said}"));
         assert_eq!(
-            of(11, "Resource temporarily unavailable"),
+            text_of(11, "Resource temporarily unavailable"),
             format!("CALL failed (errno 11){said}")
         );
-        assert_eq!(of(2008, "Access denied"), format!("CALL: Access denied (errno 2008){said}"));
+        assert_eq!(
+            text_of(2008, "Access denied"),
+            format!("CALL: Access denied (errno 2008){said}")
+        );
     }
 }
