@@ -261,8 +261,6 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::ReaderKind;
-
     use super::*;
 
     /// The warning that a token may be known to another user was left out beside libslurm's lines.

@@ -24,7 +24,7 @@ const MOST_IN_A_MINUTE: u32 = 20;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The last lines of its stderr.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LastLines {
     pub(super) kind: ReaderKind,
     pub(super) lines: Vec<String>,
