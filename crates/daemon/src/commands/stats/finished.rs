@@ -171,5 +171,7 @@ mod tests {
         assert_eq!(words("bob"), ["2", "0", "0", "0", "1", "1", "6.0", "1:30", "45:00"]);
         assert!(!text.contains("GPU") && text.lines().all(|line| line.len() <= 80), "{text}");
         assert_eq!((table.rows[0].name.as_str(), table.rows_in_all), ("bob", 2));
+        // A heading without rows said nothing.
+        assert_eq!(super::table(By::User, 0, &Finished::default()).text(), "no job\n");
     }
 }

@@ -67,6 +67,9 @@ impl<R: Row> Table<R> {
 
     /// Each column as wide as it must be; the names get what is left.
     pub(super) fn text(&self) -> String {
+        if self.rows.is_empty() {
+            return "no job\n".to_owned();
+        }
         let rows: Vec<Vec<String>> = self.rows.iter().map(R::cells).collect();
         let mut lines = vec![String::new(); rows.len().saturating_add(1)];
         for (column, head) in R::HEAD.iter().enumerate() {
