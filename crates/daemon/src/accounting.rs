@@ -38,6 +38,9 @@ const FIRST_PIECE: i64 = 60;
 /// How long what was counted may be far ahead of the clock, before that is taken for right.
 const CLOCK_PATIENCE: Duration = Duration::from_secs(600);
 
+/// How long slurm.conf names another cluster, before the counts of the old one are given up.
+const CLUSTER_PATIENCE: Duration = Duration::from_secs(600);
+
 /// Records for the queue's log, by name.
 pub(crate) type Records = Vec<(String, Arc<[u8]>)>;
 
@@ -53,6 +56,8 @@ pub(crate) struct Accounting {
     /// seconds.
     rebuild: Option<i64>,
     watermark: Watermark,
+    /// Since when slurm.conf has named another cluster than the ledger's.
+    renamed_since: Option<Instant>,
     /// Since when what was counted has been far ahead of the clock, and what that said first, Unix
     /// seconds.
     ahead_since: Option<(Instant, i64)>,
@@ -74,6 +79,7 @@ impl Accounting {
             phase: Phase::Idle,
             rebuild: rebuilds.then_some(i64::MAX),
             watermark: Watermark::default(),
+            renamed_since: None,
             ahead_since: None,
             piece: FIRST_PIECE,
             longest_piece: HOUR,
@@ -128,14 +134,21 @@ impl Accounting {
         self.ledger = Some(ledger);
     }
 
-    /// Begins a ledger of its own for another cluster, as soon as nothing of the old one's is under
-    /// way.
+    /// Begins a ledger of its own for another cluster, if slurm.conf names it for
+    /// [`CLUSTER_PATIENCE`], and as soon as nothing of the old one's is under way. Until then no
+    /// round begins.
     fn change_cluster(&mut self, cluster: &str, now: i64, keep: impl FnOnce(Records) -> u64) {
         let Some(ledger) = self.ledger.as_mut().filter(|ledger| ledger.counts().cluster != cluster)
         else {
+            self.renamed_since = None;
             return;
         };
+        let since = *self.renamed_since.get_or_insert_with(Instant::now);
         let Phase::Idle = self.phase else { return self.give_up() };
+        if since.elapsed() < CLUSTER_PATIENCE {
+            return;
+        }
+        self.renamed_since = None;
         warn!(
             old = ledger.counts().cluster,
             new = cluster,
@@ -157,12 +170,19 @@ impl Accounting {
     /// Begins a round if one is due at this tick. If `counts` is false, jobs are only marked as
     /// seen.
     pub(crate) fn begin_round(&mut self, timestamp: i64, now: i64, counts: bool) {
-        let Some(ledger) = &mut self.ledger else { return };
+        let Some(ledger) = self.ledger.as_mut().filter(|_| self.renamed_since.is_none()) else {
+            return;
+        };
         let every = self.plan.every.max(1);
         if timestamp.rem_euclid(every) != 0 || !ledger.is_due(timestamp, every) {
             return;
         }
         let Phase::Idle = self.phase else { return one_more(&mut self.counters.skipped_round) };
+        // Rounds of all hosts begin at the same moments: before the next one nobody else publishes.
+        let slot = ledger.counts().slot;
+        let is_next =
+            |active: i64| slot > 0 && (slot..slot.saturating_add(every)).contains(&active);
+        self.rebuild = self.rebuild.filter(|until| !is_next(until.saturating_sub(every)));
         come_back(ledger, &mut self.ahead_since, now, &mut self.report);
         let from = self.watermark.next_from(now, self.plan.window, ledger.oldest_incomplete());
         let from = from.filter(|_| self.rebuild.is_none());
@@ -303,6 +323,10 @@ impl Accounting {
         keep: impl FnOnce(Records) -> u64,
     ) -> Option<i64> {
         let RoundUnderWay { mut round, quiet, is_published, to, .. } = work;
+        if ending == Ending::Whole || to < round.window_from {
+            // All new jobs count, even if an older piece cannot be proved or read.
+            self.report.progress.whole();
+        }
         if ending == Ending::Whole {
             // Not at each answer: an older piece may fail in every round.
             self.report.whole(round.reading.elapsed);
@@ -364,6 +388,7 @@ impl Accounting {
 
     /// This host became active at `now`, Unix seconds. Another host's daemon may have counted what
     /// ended until one round later, so that is first marked as seen; what ended after that counts.
+    /// Not if this host has published the last round before `now`: nobody else has counted since.
     pub(crate) fn rebuild(&mut self, now: i64) {
         // The round under way was begun without this.
         self.give_up();

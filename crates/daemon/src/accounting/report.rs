@@ -33,10 +33,10 @@ pub(super) enum SlurmdbdReport {
     Hidden,
 }
 
-/// Rounds that cannot end although jobs start count as late after this time.
+/// Rounds that cannot read the `window` although jobs start count as late after this time.
 const BEHIND_AFTER: Duration = Duration::from_secs(3600);
 
-/// Since when no round has read all it had to, while jobs start.
+/// Since when no round has read the `window`, while jobs start.
 #[derive(Debug)]
 pub(super) struct Progress {
     /// When a round did, or when this began.
@@ -68,7 +68,8 @@ impl Progress {
         }
     }
 
-    fn whole(&mut self) {
+    /// A round has read all that it had to, or all of the `window`.
+    pub(super) fn whole(&mut self) {
         self.whole_at = Instant::now();
         self.is_due = false;
         self.is_reported = false;
@@ -89,7 +90,6 @@ impl Report {
 
     /// A round has read all it had to.
     pub(super) fn whole(&mut self, took: u64) {
-        self.progress.whole();
         self.good(took);
     }
 

@@ -134,6 +134,63 @@ async fn a_clock_that_was_ahead_when_a_job_ended_costs_ten_minutes() {
     assert_eq!(work.from, NOW, "what ended meanwhile counts");
 }
 
+/// A disk with counts whose last round was published in this slot.
+fn disk_with_slot(slot: i64) -> Disk {
+    let mut disk = Disk::new();
+    let mut first = accounting(&mut disk, slot - 60);
+    first.commit();
+    let ledger = first.ledger.as_mut().unwrap();
+    let mut round = FinishedRound::new(slot, HOUR, Levels::default());
+    let names = vec!["debug".to_owned()];
+    let jobs = vec![job(1, slot - 5, slot - 9)];
+    round.add(&Finished { jobs, names, ..Finished::default() }, 1, ledger);
+    let next = ledger.next(round, slot, RememberedSpan { seconds: 25 * HOUR, ids: 1000 });
+    disk.extend(ledger.records(&next).unwrap());
+    disk
+}
+
+/// With `follow`, jobs of about a round were in no host's slots after each restart.
+#[tokio::test]
+async fn a_restart_of_the_active_hosts_daemon_before_the_next_round_is_no_hand_over() {
+    let slot = NOW - 20;
+    assert_eq!(slot % 60, 0);
+    for (after, is_silent) in [(0, false), (59, false), (60, true), (3600, true), (-60, true)] {
+        let mut again = accounting(&mut disk_with_slot(slot), slot + after);
+        again.plan.every = 60;
+        again.rebuild = Some(i64::MAX);
+        again.commit();
+        again.rebuild(slot + after);
+        let next = (slot + after + 59).div_euclid(60) * 60;
+        again.begin_round(next.max(slot + 120), next, true);
+        let Phase::Reading(work) = &again.phase else { panic!("{after}: {:?}", again.phase) };
+        assert_eq!(work.round.is_silent, is_silent, "active {after} s after the last round");
+    }
+}
+
+/// Half a minute of it began all totals at 0 again.
+#[tokio::test(start_paused = true)]
+async fn another_clustername_counts_after_ten_minutes() {
+    let mut disk = disk_with_slot(NOW);
+    let mut daemon = accounting(&mut disk, NOW);
+    daemon.commit();
+    let name = |daemon: &mut Accounting, cluster: &str| {
+        daemon.open(cluster, NOW, || None, |_| 7);
+        daemon.begin_round(NOW + 2, NOW + 2, true);
+        daemon.ledger().unwrap().counts().cluster.clone()
+    };
+    assert_eq!(name(&mut daemon, "typo"), "c");
+    assert!(!is_reading(&daemon), "its slurmdbd has other jobs with these numbers");
+    tokio::time::advance(Duration::from_secs(599)).await;
+    assert_eq!(name(&mut daemon, "typo"), "c");
+    assert_eq!(name(&mut daemon, "c"), "c");
+    assert!(is_reading(&daemon));
+    daemon.phase = Phase::Idle;
+    assert_eq!(name(&mut daemon, "other"), "c");
+    tokio::time::advance(Duration::from_secs(600)).await;
+    assert_eq!(name(&mut daemon, "other"), "other");
+    assert_eq!(daemon.ticket(), Some(7));
+}
+
 /// From when the round that begins at `now` reads; `None` if it reads everything.
 async fn next_from(accounting: &mut Accounting, records: u64, now: i64) -> Option<i64> {
     accounting.note_statistics(records, 0, now);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use slurm_points::finished::HOUR;
 use slurm_snapshot::Finished;
@@ -150,6 +151,26 @@ async fn the_log_says_once_that_an_older_piece_is_not_proved_and_once_that_all_a
     round(&mut daemon, &mut disk, &mut dbd, now + 5, true, |daemon| all |= since(daemon).is_none())
         .await;
     assert!(all && daemon.report.slurmdbd == SlurmdbdReport::Good, "{:?}", daemon.report);
+}
+
+/// The log and `status` said that jobs are not counted, while each new one was.
+#[tokio::test(start_paused = true)]
+async fn an_older_piece_that_is_not_proved_for_hours_is_no_sign_that_new_jobs_do_not_count() {
+    let mut disk = BTreeMap::new();
+    let (mut daemon, mut dbd) = after_a_job(&mut disk).await;
+    for (pass, is_behind) in [(1, false), (2, true)] {
+        for half_hours in 0..3 {
+            let now = START + 30 * pass * HOUR + half_hours * HOUR / 2;
+            daemon.note_statistics(0, u64::try_from(now).unwrap(), now);
+            dbd.ends.push(now - 5);
+            dbd.works_since = if is_behind { i64::MAX } else { now - 3 * HOUR };
+            round(&mut daemon, &mut disk, &mut dbd, now, true, |_| {}).await;
+            tokio::time::advance(Duration::from_secs(1801)).await;
+        }
+        let now = START + 30 * pass * HOUR + 2 * HOUR;
+        daemon.note_statistics(0, u64::try_from(now).unwrap(), now);
+        assert_eq!(daemon.behind().is_some(), is_behind, "{} jobs count", jobs(&daemon));
+    }
 }
 
 /// A host that has become active said nothing while it could not see what another has counted.
