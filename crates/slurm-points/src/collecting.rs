@@ -170,6 +170,12 @@ impl Collecting {
         self.started_since = None;
     }
 
+    /// Notices of their names and figures for an administrator, each once.
+    pub fn notices(&mut self) -> Vec<String> {
+        let ticks = self.ticks.iter_mut().flat_map(Running::notices);
+        ticks.chain(self.surveys.iter_mut().flat_map(Running::notices)).collect()
+    }
+
     /// The memories of collectors that have changed since the last call, by the collector's name.
     pub fn changed_memories(&mut self) -> impl Iterator<Item = (String, String)> + '_ {
         let ticks = self.ticks.iter_mut().flat_map(Running::changed_memories);
@@ -187,6 +193,16 @@ impl<Input> Running<dyn Collect<Input>> {
         batch: &mut Batch,
     ) {
         self.collector.collect(timestamp, input, &mut Points::new(prefix, batch, &mut self.paths));
+    }
+
+    pub(crate) fn notices(&mut self) -> impl Iterator<Item = String> + use<'_, Input> {
+        let full = self.paths.full_levels().map(|(level, most)| {
+            format!(
+                "there are more names for {level} than have paths, which are {most}; docs/metrics.md \
+                 says where the rest counts"
+            )
+        });
+        self.collector.notice().into_iter().chain(full)
     }
 
     fn changed_memories(&mut self) -> impl Iterator<Item = (String, String)> + use<Input> {

@@ -143,6 +143,11 @@ pub(crate) trait Collect<Input>: Send {
         None
     }
 
+    /// A notice for an administrator, once.
+    fn notice(&mut self) -> Option<String> {
+        None
+    }
+
     /// The memory that it needs after a restart of the daemon, besides its names, if that has
     /// changed since the last call.
     fn changed_memory(&mut self) -> Option<String> {

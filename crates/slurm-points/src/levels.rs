@@ -65,6 +65,8 @@ pub enum Names {
     /// A name that administrators configure, where a reply lacks the name while it is not used: so
     /// many have paths. Meanwhile its figures are 0.
     Used(usize),
+    /// As `Configured`, and as many have paths as the collector's setting says.
+    Chosen,
     /// A name that any user can invent: one with a job that has started, `Points::give`.
     Invented,
     /// A user: user_paths.rs.

@@ -33,6 +33,10 @@ const MOST_WORDS: usize = 256;
 pub struct NamedPaths {
     /// `None` if users have no paths of their own.
     users: Option<UserPaths>,
+    /// Number of [`Names::Chosen`] that have paths.
+    most_chosen: usize,
+    /// Levels that have had more names than have paths, with that bound; `None`: it was reported.
+    full: BTreeMap<&'static str, Option<usize>>,
     /// The names by the path before them.
     sets: BTreeMap<String, NameSet>,
     /// Names of sets that no round has had since the start, with the moment at which each was last
@@ -59,6 +63,8 @@ struct Saved {
 /// The names at one place of a path.
 struct NameSet {
     names: Names,
+    /// How many of them have slots.
+    most: usize,
     /// The set and the name that the path before it ends with.
     parent: Option<(String, String)>,
     slots: BTreeMap<String, Slot>,
@@ -93,6 +99,7 @@ impl NamedPaths {
         let users = settings.users().filter(|users| *users > 0);
         Self {
             users: users.map(|users| UserPaths::new(users, saved.users)),
+            most_chosen: settings.most_names().unwrap_or(0),
             remembered: saved.names,
             ..Self::default()
         }
@@ -141,11 +148,25 @@ impl NamedPaths {
     /// The set at `start`, which a first name there makes.
     fn set(&mut self, start: &str, names: Names, parent: Option<(String, String)>) -> &mut NameSet {
         let remembered = &mut self.remembered;
+        let most = match names {
+            Names::Closed => MOST_WORDS,
+            Names::Configured(most) | Names::Used(most) => most,
+            Names::Chosen => self.most_chosen,
+            Names::Invented => 0,
+            Names::Ranked => usize::MAX,
+        };
         self.sets.entry(start.to_owned()).or_insert_with(|| {
-            let slots = remembered.remove(start).unwrap_or_default().into_iter();
+            let slots = remembered.remove(start).unwrap_or_default();
+            let mut slots: Vec<(String, i64)> = slots.into_iter().collect();
+            if names == Names::Chosen {
+                // The setting may be lower than it was.
+                slots.sort_by_key(|(_, seen)| Reverse(*seen));
+                slots.truncate(most);
+            }
+            let slots = slots.into_iter();
             let slots =
                 slots.map(|(name, seen)| (name, Slot { seen, ..Slot::default() })).collect();
-            NameSet { names, parent, slots }
+            NameSet { names, most, parent, slots }
         })
     }
 
@@ -153,7 +174,7 @@ impl NamedPaths {
     /// has no paths.
     fn admit(
         &mut self,
-        below: &str,
+        below: &'static str,
         rules: &[Names],
         names: &[Name<'_>],
     ) -> Option<(String, &mut Slot)> {
@@ -170,7 +191,13 @@ impl NamedPaths {
             let round = self.round;
             let set = self.set(&path, *rule, parent.take());
             debug_assert_eq!(set.names, *rule, "two levels differ about the names at {path}");
-            let change = set.admit(*name, now, round)?;
+            let most = set.most;
+            let Some(change) = set.admit(*name, now, round) else {
+                if rule.are_configured() {
+                    self.full.entry(below).or_insert(Some(most));
+                }
+                return None;
+            };
             self.note(change);
             parent = Some((path.clone(), name.text.to_owned()));
             path += &name.in_path(*rule);
@@ -178,6 +205,12 @@ impl NamedPaths {
         }
         let (start, name) = parent?;
         Some((path, self.sets.get_mut(&start)?.slots.get_mut(&name)?))
+    }
+
+    /// The levels that have got more names than have paths, since this was called last, and how
+    /// many have paths: each once.
+    pub(crate) fn full_levels(&mut self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
+        self.full.iter_mut().filter_map(|(level, most)| Some((*level, most.take()?)))
     }
 
     const fn note(&mut self, change: Change) {
@@ -234,12 +267,8 @@ impl NameSet {
             slot.is_component = name.is_component;
             return Some(if self.names.is_held() { change } else { Change::default() });
         }
-        let has_room = match self.names {
-            Names::Closed => count < MOST_WORDS,
-            Names::Configured(most) | Names::Used(most) => count < most || name == Name::OTHER,
-            Names::Invented => false,
-            Names::Ranked => true,
-        };
+        let is_sum = name == Name::OTHER && self.names.are_configured();
+        let has_room = is_sum || count < self.most;
         let slot = Slot { seen: now, round, is_component: name.is_component, ..Slot::default() };
         has_room.then(|| self.slots.insert(name.text.to_owned(), slot))?;
         Some(Change { is_fresh: self.names.is_held(), is_moved: false })
@@ -278,7 +307,12 @@ impl NameSet {
 impl Names {
     /// Whether a name's slot is held while the name is absent, and remembered.
     const fn is_held(self) -> bool {
-        matches!(self, Self::Configured(_) | Self::Used(_) | Self::Invented)
+        self.are_configured() || matches!(self, Self::Invented)
+    }
+
+    /// Whether an administrator configures them.
+    const fn are_configured(self) -> bool {
+        matches!(self, Self::Configured(_) | Self::Used(_) | Self::Chosen)
     }
 }
 
@@ -287,7 +321,7 @@ impl Slot {
     const fn is_here(&self, names: Names, now: i64, round: u64) -> bool {
         match names {
             Names::Closed => true,
-            Names::Configured(_) | Names::Ranked => self.round == round,
+            Names::Configured(_) | Names::Chosen | Names::Ranked => self.round == round,
             Names::Used(_) | Names::Invented => is_kept(self.seen, now),
         }
     }
@@ -369,6 +403,22 @@ impl Points<'_> {
         if other != T::default() {
             self.push_word(level, names, Name::OTHER, &other);
         }
+    }
+
+    /// Adds the figures of each type of a GRES as words, and at `untyped` those without a type.
+    pub(crate) fn push_types<T: Copy + Default + PartialEq, const N: usize, const PARTS: usize>(
+        &mut self,
+        level: &'static Level<Table<T>, PARTS>,
+        untyped: &'static Level<Table<T>, N>,
+        names: [Name<'_>; N],
+        types: &BTreeMap<String, T>,
+        add: fn(&mut T, T),
+    ) {
+        let mut types = types.clone();
+        if let Some(of) = types.remove("") {
+            self.push(untyped, names, &of);
+        }
+        self.push_summed(level, names, &types, T::default(), add);
     }
 
     fn push_word<T: Default, const N: usize, const PARTS: usize>(

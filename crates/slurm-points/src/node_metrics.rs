@@ -1,9 +1,9 @@
 //! Resources of nodes as figures: sinfo's allocated/idle/other/total of nodes, CPUs and GPUs, and
-//! memory; the number of nodes in a state; GPUs of one type.
+//! memory; the number of nodes in a state; GPUs and shards of one type.
 
-use slurm_snapshot::{NodeTally, Shares};
+use slurm_snapshot::{NodeTally, Shards, Shares};
 
-use crate::metric::mebibytes;
+use crate::metric::{Metric, mebibytes};
 
 metrics! {
     pub(crate) SHARES: NodeTally =
@@ -45,4 +45,15 @@ metrics! {
         average(idle, "count", "GPUs that no job has, on nodes that are not down or drained"),
         average(other, "count", "GPUs whose node is down or drained"),
         average(total, "count", "all GPUs of this type");
+
+    /// Of shards on GPUs of one type.
+    pub(crate) SHARDS: Shards =
+        average(allocated, "count", "shards that jobs have"),
+        average(idle, "count",
+            "shards that no job has, of GPUs that no job has whole, on nodes that are not down or \
+             drained"),
+        average(total, "count", "all shards of these GPUs");
 }
+
+/// [`SHARES`] without memory.
+pub(crate) const WITHOUT_MEMORY: &[Metric<NodeTally>] = SHARES.split_at(12).0;

@@ -93,6 +93,14 @@ impl Settings {
         })
     }
 
+    /// How many names have paths of their own, where a collector has such a setting.
+    pub(crate) fn most_names(&self) -> Option<usize> {
+        self.values.values().find_map(|value| match value {
+            Value::Names(names) => Some(*names),
+            Value::Flag(_) | Value::Users(_) | Value::Seconds(_) => None,
+        })
+    }
+
     /// Whether only so many users or names have paths.
     pub(crate) fn bounds_paths(&self) -> bool {
         let bounds = |value: &Value| matches!(value, Value::Users(1..) | Value::Names(1..));

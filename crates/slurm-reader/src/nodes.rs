@@ -4,9 +4,10 @@
 //! This file depends on the release: up to 24.11, a node's allocation comes from
 //! `slurm_get_select_nodeinfo`; later it is in the record.
 
+use slurm_snapshot::gres::NodeGres;
 use slurm_snapshot::{
-    FoundNode, KnownSum, Memory, NodeMark, NodeState, NodeTally, Nodes, ReplyOptions, Shares, gres,
-    one_more,
+    FeatureCounter, FoundNode, KnownSum, Memory, NodeMark, NodeState, NodeTally, Nodes,
+    ReplyOptions, one_more,
 };
 use slurm_sys::{node_info_msg_t, node_info_t};
 
@@ -24,8 +25,7 @@ pub(crate) struct CountedNode {
     /// Its state's word.
     pub(crate) word: String,
     pub(crate) tally: NodeTally,
-    /// Its GPUs by type.
-    pub(crate) gpus: Vec<(String, Shares)>,
+    pub(crate) gres: NodeGres,
     /// Its index in [`Nodes::marks`], if those are requested.
     pub(crate) mark: Option<usize>,
 }
@@ -37,6 +37,7 @@ pub(crate) struct CountedNodes {
     /// In the reply's order, which partitions' indexes refer to; `None` for records that are not
     /// counted.
     pub(crate) members: Vec<Option<CountedNode>>,
+    features: FeatureCounter,
 }
 
 /// Counts the reply; each node by itself only with `rows` or `marks`.
@@ -52,6 +53,7 @@ pub(crate) fn from_reply(
         counted.members.push(member);
     }
     counted.nodes.sort_times();
+    counted.nodes.features = options.features.then(|| counted.features.finish());
     counted
 }
 
@@ -72,8 +74,6 @@ impl CountedNodes {
             nodes.future = nodes.future.map(|future| future.saturating_add(1));
             return None;
         }
-        let (gpus, unparsed) =
-            gres::shares_by_type(record.gres(), record.gres_used(), state.is_usable());
         let (allocated, memory) = allocated(record);
         let found = FoundNode {
             state,
@@ -85,8 +85,7 @@ impl CountedNodes {
                 allocated: KnownSum::new(memory),
                 free: KnownSum::new(number64(record.free_mem)),
             },
-            gpus,
-            unparsed,
+            gres: NodeGres::parse(record.gres(), record.gres_used(), state.is_usable()),
             cpu_load: number(record.cpu_load),
             reason_time: moment(record.reason_time),
             slurmd: name(record.version()),
@@ -94,9 +93,12 @@ impl CountedNodes {
         let counted = CountedNode {
             tally: nodes.add(&found),
             word: found.word.clone(),
-            gpus: found.gpus.clone(),
+            gres: found.gres.clone(),
             mark: options.marks.then_some(nodes.marks.len()),
         };
+        if options.features {
+            self.features.add(record.features_act(), &counted.tally);
+        }
         nodes.out.extend(found.out(&name(record.name())));
         if options.marks {
             nodes.marks.push(NodeMark {
@@ -136,6 +138,8 @@ pub(crate) mod tests {
     use std::ffi::{CStr, CString};
 
     use proptest::prelude::*;
+
+    use slurm_snapshot::Shares;
 
     use super::*;
     use crate::unpacked::made;

@@ -31,7 +31,7 @@ fn partition(record: Unpacked<'_, partition_info_t>, nodes: &CountedNodes) -> Pa
         };
         let last = last.min(nodes.members.len().saturating_sub(1));
         for member in nodes.members.get(first..=last).unwrap_or_default().iter().flatten() {
-            partition.add(&member.word, &member.tally, &member.gpus);
+            partition.add(&member.word, &member.tally, &member.gres);
             member.mark.into_iter().for_each(|mark| partition.add_member(mark));
         }
     }

@@ -156,7 +156,7 @@ followed! {
         /// As for jobs. Records that PrivateData hides stay zero.
         records(record_count) node_array: c::node_info_t;
     }
-    c::node_info_t { text() gres, gres_used, name, version; }
+    c::node_info_t { text() features_act, gres, gres_used, name, version; }
     c::partition_info_msg_t {
         /// As for jobs.
         records(record_count) partition_array: c::partition_info_t;

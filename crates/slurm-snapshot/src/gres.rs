@@ -1,4 +1,4 @@
-//! GPUs in Slurm's texts: GRES (`gpu:a100:4(S:0-1)`) and TRES (`cpu=2,gres/gpu=4`).
+//! GPUs and shards in Slurm's texts: GRES (`gpu:a100:4(S:0-1)`) and TRES (`cpu=2,gres/gpu=4`).
 //!
 //! Pure. Any text gives a count or [`Unparsed`], which the caller counts. In a TRES text `gres/gpu`
 //! is the sum of its `gres/gpu:TYPE`s; in a GRES text there is no such sum. For GPUs in use without
@@ -6,9 +6,12 @@
 //! end with `:no_consume`. Slurm's functions are `_node_gres_used` and `_build_node_gres_str` in
 //! gres.c, read up to 26.11.
 
+use std::collections::BTreeMap;
+
 use crate::names::name;
+use crate::shards::Shards;
 use crate::shares::Shares;
-use crate::sums::{add_to, sum_of};
+use crate::sums::{add_to, one_more, sum_of};
 
 /// A text that names GPUs, but not how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,39 +54,107 @@ pub fn gpus(text: &[u8]) -> Result<Option<GpuCount>, Unparsed> {
     Ok(sum)
 }
 
-/// A node's GPUs by type, from its GRES and those in use, and how many of the two texts could not
-/// be parsed. A GPU of which a job has a shard or a part by MPS is in use: no job can get it whole.
-pub fn shares_by_type(has: &[u8], used: &[u8], usable: bool) -> (Vec<(String, Shares)>, u64) {
-    let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
-    let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
-        Some((_, sum_has, sum_used)) => {
-            add_to(sum_has, has);
-            add_to(sum_used, used);
+/// GPUs and shards of a node, from its GRES and those in use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeGres {
+    /// GPUs by type; the empty name: without a type. A GPU of which a job has a shard or a part by
+    /// MPS is in use: no job can get it whole.
+    pub gpus: Vec<(String, Shares)>,
+    /// Shards by the type of their GPUs.
+    pub shards: Vec<(String, Shards)>,
+    /// Number of the two texts that could not be parsed.
+    pub unparsed: u64,
+}
+
+impl NodeGres {
+    /// Parses both texts of a node that jobs may use, or not.
+    pub fn parse(has: &[u8], used: &[u8], usable: bool) -> Self {
+        let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
+        let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
+            Some((_, sum_has, sum_used)) => {
+                add_to(sum_has, has);
+                add_to(sum_used, used);
+            }
+            None => types.push((kind, has, used)),
+        };
+        let bad_has = gpus_by_type(has, |kind, count| add(kind, count, 0)).is_err();
+        let mut whole: Vec<(&[u8], u64)> = Vec::new();
+        let bad_used = gpus_by_type(used, |kind, count| {
+            add(kind, 0, count);
+            whole.push((kind, count));
+        })
+        .is_err();
+        let parts: Result<Vec<_>, _> = elements(used).filter_map(SharedUse::parse).collect();
+        let configured: Result<Vec<_>, _> = elements(has).filter_map(configured_shards).collect();
+        let unparsed = u64::from(bad_has || configured.is_err())
+            .saturating_add(u64::from(bad_used || parts.is_err()));
+        let parts = parts.unwrap_or_default();
+        let shards = shards(&parts, configured.unwrap_or_default(), &whole, usable);
+        for part in &parts {
+            match types.iter_mut().find(|(known, ..)| *known == part.kind) {
+                Some((.., used)) => add_to(used, part.gpus()),
+                None => types.push((part.kind, 0, part.gpus())),
+            }
         }
-        None => types.push((kind, has, used)),
-    };
-    let bad_has = gpus_by_type(has, |kind, count| add(kind, count, 0)).is_err();
-    let bad_used = gpus_by_type(used, |kind, count| add(kind, 0, count)).is_err();
-    let mut bad_parts = false;
-    for element in elements(used) {
-        match gpus_in_parts(element) {
-            Ok(in_parts) => in_parts.into_iter().for_each(|(kind, count)| add(kind, 0, count)),
-            Err(Unparsed) => bad_parts = true,
+        if types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0) {
+            // slurm.conf names no type but gres.conf does: only GPUs in use have the type, and they
+            // are not additional.
+            let unconfigured = types.iter_mut().filter(|(_, has, _)| *has == 0);
+            let used = sum_of(unconfigured.map(|(_, _, used)| std::mem::take(used)));
+            if let Some((.., untyped)) = types.iter_mut().find(|(kind, ..)| kind.is_empty()) {
+                add_to(untyped, used);
+            }
+        }
+        let some = types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0);
+        let gpus =
+            some.map(|(kind, has, used)| (name(kind).into_owned(), Shares::new(used, has, usable)));
+        Self { gpus: gpus.collect(), shards, unparsed }
+    }
+
+    /// Adds them to the sums of their types.
+    pub fn add_to(
+        &self,
+        gpus: &mut BTreeMap<String, Shares>,
+        shards: &mut BTreeMap<String, Shards>,
+    ) {
+        for (kind, of) in &self.gpus {
+            gpus.entry(kind.clone()).or_default().add(*of);
+        }
+        for (kind, of) in &self.shards {
+            shards.entry(kind.clone()).or_default().add(*of);
         }
     }
-    if types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0) {
-        // slurm.conf names no type but gres.conf does: only GPUs in use have the type, and they are
-        // not additional.
-        let unconfigured = types.iter_mut().filter(|(_, has, _)| *has == 0);
-        let used = sum_of(unconfigured.map(|(_, _, used)| std::mem::take(used)));
-        if let Some((.., untyped)) = types.iter_mut().find(|(kind, ..)| kind.is_empty()) {
-            add_to(untyped, used);
-        }
+}
+
+/// The shards by type, from those in use, those that the node is configured with, and the GPUs that
+/// jobs have whole.
+fn shards(
+    uses: &[SharedUse<'_>],
+    mut configured: Vec<(&[u8], u64)>,
+    whole: &[(&[u8], u64)],
+    usable: bool,
+) -> Vec<(String, Shards)> {
+    let mut found: Vec<(&[u8], Shards)> = Vec::new();
+    for part in uses.iter().filter(|part| part.is_shard) {
+        let own = configured.iter().position(|(kind, _)| *kind == part.kind);
+        // slurm.conf names no type but gres.conf does.
+        let own = own.or_else(|| configured.iter().position(|(kind, _)| kind.is_empty()));
+        let configured = own.map_or(0, |at| configured.swap_remove(at).1);
+        let of_kind = whole.iter().find(|(kind, _)| *kind == part.kind).map(|(_, gpus)| *gpus);
+        let whole = of_kind.or_else(|| whole.iter().all(|(_, gpus)| *gpus == 0).then_some(0));
+        found.push((part.kind, part.shards(configured, whole, usable)));
     }
-    let some = types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0);
-    let shares =
-        some.map(|(kind, has, used)| (name(kind).into_owned(), Shares::new(used, has, usable)));
-    (shares.collect(), u64::from(bad_has) + u64::from(bad_used || bad_parts))
+    let unused = configured.into_iter();
+    found.extend(unused.map(|(kind, total)| (kind, Shards { allocated: None, idle: None, total })));
+    let some = found.into_iter().filter(|(_, shards)| shards.total > 0);
+    some.map(|(kind, shards)| (name(kind).into_owned(), shards)).collect()
+}
+
+/// The shards of one type in an element of a node's GRES; `None` if it is something else.
+fn configured_shards(element: &[u8]) -> Option<Result<(&[u8], u64), Unparsed>> {
+    let text = bare(element).strip_prefix(b"shard:")?;
+    let (kind, count) = kind_and_count(text);
+    Some(number(count).map(|count| (kind, count)).ok_or(Unparsed))
 }
 
 /// Calls `add` with each type and its count, from a GRES text.
@@ -118,38 +189,123 @@ fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Number of GPUs of a type that are in use by their shards or MPS, in an element of a node's GRES
-/// in use; `None` if it is something else.
-///
-/// Up to 23.02 `shard:a100:2(IDX:0-1)` counts these GPUs. From 23.11 on `shard:a100:3(1/4,2/4,0/4)`
-/// counts shards, and tells how many of each GPU are in use. From 26.05 on `-/4` is a GPU that a
-/// job has whole, which `gpu:` counts.
-///
-/// # Errors
-/// The text is none of these: what a newer Slurm writes is not counted as if it were known.
-fn gpus_in_parts(element: &[u8]) -> Result<Option<(&[u8], u64)>, Unparsed> {
-    let (text, parts) = element.split_at_checked(bare(element).len()).ok_or(Unparsed)?;
-    let Some(text) = text.strip_prefix(b"shard:").or_else(|| text.strip_prefix(b"mps:")) else {
-        return Ok(None);
-    };
-    let colon = text.iter().rposition(|&byte| byte == b':');
-    let (kind, count) = match colon.and_then(|at| text.split_at_checked(at)) {
-        Some((kind, [_, count @ ..])) => (self::kind(kind), count),
-        _ => (&b""[..], text),
-    };
-    let count = number(count).ok_or(Unparsed)?;
-    let gpus = match parts {
-        // Without gres.conf's files, and until the node has registered, nobody knows which GPUs.
-        b"" => 0,
-        [b'(', b'I', b'D', b'X', b':', .., b')'] => count,
-        [b'(', parts @ .., b')'] => {
-            parts.split(|&byte| byte == b',').try_fold(0_u64, |gpus, part| {
-                Ok(gpus.saturating_add(Part::parse(part)?.is_in_use().into()))
-            })?
+/// Shards or MPS of one type of GPU, in an element of a node's GRES in use.
+#[derive(Debug)]
+struct SharedUse<'a> {
+    is_shard: bool,
+    kind: &'a [u8],
+    count: u64,
+    parts: Parts,
+}
+
+/// The GPUs that are shared, as a text has them.
+#[derive(Debug)]
+enum Parts {
+    /// Nothing: without gres.conf's files, and until the node has registered, nobody knows which
+    /// GPUs.
+    None,
+    /// Up to 23.02 `shard:a100:2(IDX:0-1)`: the count is of GPUs that have some in use.
+    CountsGpus,
+    /// From 23.11 on `shard:a100:3(1/4,2/4,0/4)`: how many of each GPU are in use. From 26.05 on
+    /// `-/4` is a GPU that a job has whole, which `gpu:` counts.
+    OfGpus(SharedGpus),
+}
+
+/// The parts of some GPUs.
+#[derive(Debug, Default)]
+struct SharedGpus {
+    /// GPUs that have some in use.
+    gpus: u64,
+    all: u64,
+    /// Those of GPUs that a job has whole; `None` if no text says so.
+    of_whole: Option<u64>,
+    /// The parts of each GPU.
+    each: Option<u64>,
+    is_unequal: bool,
+}
+
+impl<'a> SharedUse<'a> {
+    /// Parses an element; `None` if it is something else.
+    ///
+    /// # Errors
+    /// The text is none of [`Parts`]: what a newer Slurm writes is not counted as if it were known.
+    fn parse(element: &'a [u8]) -> Option<Result<Self, Unparsed>> {
+        let (text, parts) = element.split_at_checked(bare(element).len())?;
+        let (is_shard, text) = match text.strip_prefix(b"shard:") {
+            Some(text) => (true, text),
+            None => (false, text.strip_prefix(b"mps:")?),
+        };
+        let (kind, count) = kind_and_count(text);
+        let parts = match parts {
+            b"" => Ok(Parts::None),
+            [b'(', b'I', b'D', b'X', b':', .., b')'] => Ok(Parts::CountsGpus),
+            [b'(', parts @ .., b')'] => SharedGpus::parse(parts).map(Parts::OfGpus),
+            _ => Err(Unparsed),
+        };
+        let count = number(count).ok_or(Unparsed);
+        Some(count.and_then(|count| Ok(Self { is_shard, kind, count, parts: parts? })))
+    }
+
+    /// Number of GPUs that have some in use.
+    const fn gpus(&self) -> u64 {
+        match &self.parts {
+            Parts::None => 0,
+            Parts::CountsGpus => self.count,
+            Parts::OfGpus(of) => of.gpus,
         }
-        _ => return Err(Unparsed),
-    };
-    Ok(Some((kind, gpus)))
+    }
+
+    /// The shards, if they are shards; `whole` of their GPUs have a job alone.
+    fn shards(&self, configured: u64, whole: Option<u64>, usable: bool) -> Shards {
+        let (allocated, all, of_whole) = match &self.parts {
+            Parts::None => (Some(self.count), configured, (whole == Some(0)).then_some(0)),
+            Parts::CountsGpus => (None, configured, None),
+            Parts::OfGpus(of) => (Some(self.count), of.all, of.of_whole(whole)),
+        };
+        let free = || all.checked_sub(allocated?)?.checked_sub(of_whole?);
+        let idle = if usable { free() } else { Some(0) };
+        Shards { allocated, idle, total: all.max(allocated.unwrap_or(0)) }
+    }
+}
+
+impl SharedGpus {
+    /// Parses `1/4,2/4,-/4`.
+    fn parse(text: &[u8]) -> Result<Self, Unparsed> {
+        let mut found = Self::default();
+        for part in text.split(|&byte| byte == b',') {
+            let slash = part.iter().position(|&byte| byte == b'/').ok_or(Unparsed)?;
+            let (used, all) = part.split_at_checked(slash).ok_or(Unparsed)?;
+            let all = all.strip_prefix(b"/").and_then(digits).ok_or(Unparsed)?;
+            if used == b"-" {
+                add_to(found.of_whole.get_or_insert(0), all);
+            } else if digits(used).ok_or(Unparsed)? > 0 {
+                one_more(&mut found.gpus);
+            }
+            add_to(&mut found.all, all);
+            found.is_unequal |= *found.each.get_or_insert(all) != all;
+        }
+        Ok(found)
+    }
+
+    /// Those of GPUs that a job has whole. Up to 25.11 they read `0/4`, and only the number of these
+    /// GPUs is known.
+    fn of_whole(&self, whole: Option<u64>) -> Option<u64> {
+        let each = self.each.filter(|_| !self.is_unequal);
+        match (self.of_whole, whole) {
+            (Some(of_whole), _) => Some(of_whole),
+            (None, Some(0)) => Some(0),
+            (None, whole) => each?.checked_mul(whole?),
+        }
+    }
+}
+
+/// The type and the text of the count, in what follows a GRES's name.
+fn kind_and_count(text: &[u8]) -> (&[u8], &[u8]) {
+    let colon = text.iter().rposition(|&byte| byte == b':');
+    match colon.and_then(|at| text.split_at_checked(at)) {
+        Some((kind, [_, count @ ..])) => (self::kind(kind), count),
+        _ => (b"", text),
+    }
 }
 
 /// A type as slurm.conf has it; empty if there is none.
@@ -159,28 +315,6 @@ fn kind(text: &[u8]) -> &[u8] {
         Some(b"") => b"",
         _ if text == b"(null)" => b"",
         _ => text,
-    }
-}
-
-/// The shards, or the MPS, of one GPU.
-enum Part {
-    /// A job has the GPU whole.
-    Whole,
-    /// So many are in use.
-    Used(u64),
-}
-
-impl Part {
-    /// Parses `1/4` or `-/4`.
-    fn parse(text: &[u8]) -> Result<Self, Unparsed> {
-        let slash = text.iter().position(|&byte| byte == b'/').ok_or(Unparsed)?;
-        let (used, all) = text.split_at_checked(slash).ok_or(Unparsed)?;
-        all.strip_prefix(b"/").and_then(digits).ok_or(Unparsed)?;
-        if used == b"-" { Ok(Self::Whole) } else { digits(used).map(Self::Used).ok_or(Unparsed) }
-    }
-
-    const fn is_in_use(&self) -> bool {
-        matches!(self, Self::Used(1..))
     }
 }
 
@@ -365,8 +499,10 @@ mod tests {
             ("gpu:2,shard:8", "gpu:0,shard:3", ("", 0, 2)),
             ("gpu:a:2,shard:a:8", "gpu:a:0,shard:a:0", ("a", 0, 2)),
         ] {
-            let (seen, bad) = shares_by_type(has.as_bytes(), used.as_bytes(), true);
-            let seen: Vec<_> = seen
+            let node = NodeGres::parse(has.as_bytes(), used.as_bytes(), true);
+            let bad = node.unparsed;
+            let seen: Vec<_> = node
+                .gpus
                 .iter()
                 .map(|(kind, of)| (kind.as_str(), of.allocated, of.idle, of.total))
                 .collect();
@@ -390,9 +526,86 @@ mod tests {
             "shard:a:1[1/4]",
             "mps:1(1/100,50%/100)",
         ] {
-            let (seen, bad) = shares_by_type(b"gpu:a:2", used.as_bytes(), true);
-            assert_eq!((seen[0].1.allocated, seen[0].1.total, bad), (0, 2, 1), "{used}");
+            let node = NodeGres::parse(b"gpu:a:2", used.as_bytes(), true);
+            let gpus = node.gpus[0].1;
+            assert_eq!((gpus.allocated, gpus.total, node.unparsed), (0, 2, 1), "{used}");
         }
+    }
+
+    /// A site with shards saw GPUs in use, and not whether another shard was to be had.
+    #[test]
+    fn shards_are_taken_free_or_of_a_gpu_that_a_job_has_whole() {
+        let all = |allocated, idle, total| Shards { allocated, idle, total };
+        for (has, used, kind, expected) in [
+            // 22.05 to 23.02 count GPUs.
+            ("gpu:a:4,shard:a:16", "gpu:a:1(IDX:3),shard:a:2(IDX:0,2)", "a", all(None, None, 16)),
+            ("gpu:a:4,shard:a:16", "gpu:a:0(IDX:N/A),shard:a:0(IDX:N/A)", "a", all(None, None, 16)),
+            // 23.11 to 25.11: what is of a whole GPU reads as if it were free.
+            (
+                "gpu:a:4,shard:a:16",
+                "gpu:a:1(IDX:3),shard:a:5(4/4,1/4,0/4,0/4)",
+                "a",
+                all(Some(5), Some(7), 16),
+            ),
+            (
+                "gpu:4,shard:16",
+                "gpu:(null):4(IDX:0-3),shard:(null):0(0/4,0/4,0/4,0/4)",
+                "",
+                all(Some(0), Some(0), 16),
+            ),
+            (
+                "gpu:a:2,shard:16",
+                "gpu:a:0(IDX:N/A),shard:a:3(3/8,0/8)",
+                "a",
+                all(Some(3), Some(13), 16),
+            ),
+            // With other numbers for each GPU it matters which one is whole.
+            ("gpu:a:2,shard:12", "gpu:a:1(IDX:0),shard:a:0(0/4,0/8)", "a", all(Some(0), None, 12)),
+            // 26.05 says it.
+            (
+                "gpu:a:2,shard:12",
+                "gpu:a:1(IDX:0),shard:a:3(-/4,3/8)",
+                "a",
+                all(Some(3), Some(5), 12),
+            ),
+            (
+                "gpu:4,shard:16",
+                "gpu:1(IDX:0),shard:3(-/4,3/4,0/4,0/4)",
+                "",
+                all(Some(3), Some(9), 16),
+            ),
+            (
+                "gpu:a:4",
+                "gpu:a:4(IDX:0-3),shard:a:0(-/4,-/4,-/4,-/4)",
+                "a",
+                all(Some(0), Some(0), 16),
+            ),
+            // A node that has not registered.
+            ("gpu:a:4,shard:a:16", "gpu:a:0,shard:a:0", "a", all(Some(0), Some(16), 16)),
+            ("gpu:a:4,shard:16", "gpu:a:1,shard:a:3", "a", all(Some(3), None, 16)),
+            ("gpu:4,shard:16", "gpu:0,shard:0", "", all(Some(0), Some(16), 16)),
+            ("gpu:4,shard:1k", "gpu:0", "", all(None, None, 1024)),
+        ] {
+            let node = NodeGres::parse(has.as_bytes(), used.as_bytes(), true);
+            assert_eq!(
+                (&node.shards[..], node.unparsed),
+                (&[(kind.to_owned(), expected)][..], 0),
+                "{used}"
+            );
+            let off = NodeGres::parse(has.as_bytes(), used.as_bytes(), false);
+            assert_eq!(
+                off.shards[0].1,
+                Shards { idle: Some(0).filter(|_| used.contains("shard")), ..expected },
+                "{used}"
+            );
+        }
+        let mixed = "gpu:a:0(IDX:N/A),gpu:b:1(IDX:2),shard:a:1(1/4,0/4),shard:b:0(0/2)";
+        let node = NodeGres::parse(b"gpu:a:2,gpu:b:1,shard:10", mixed.as_bytes(), true);
+        let expected = [("a", all(Some(1), Some(7), 8)), ("b", all(Some(0), Some(0), 2))];
+        assert_eq!(node.shards, expected.map(|(kind, of)| (kind.to_owned(), of)));
+        let none =
+            NodeGres::parse(b"gpu:a:2,mps:200,shard:", b"gpu:a:0,mps:a:30(30/100,0/100)", true);
+        assert_eq!((&none.shards[..], none.unparsed), (&[][..], 1));
     }
 
     #[test]
@@ -409,7 +622,7 @@ mod tests {
         fn any_text_gives_a_count_or_an_error(text in "\\PC*") {
             let _ = gpus(text.as_bytes());
             let _ = gpus_by_type(text.as_bytes(), |_, _| ());
-            let _ = shares_by_type(text.as_bytes(), format!("shard:{text})").as_bytes(), true);
+            let _ = NodeGres::parse(text.as_bytes(), format!("shard:{text})").as_bytes(), true);
         }
 
         #[test]

@@ -7,6 +7,7 @@
 pub(crate) mod service;
 
 use self::service::changes_power;
+use crate::gres::NodeGres;
 use crate::known::KnownSum;
 use crate::nodes::{Memory, NodeRow, NodeTally, Nodes, OutNode, Scarcest};
 use crate::release::Release;
@@ -175,10 +176,8 @@ pub struct FoundNode {
     pub cpus: [u64; 2],
     /// Its memory.
     pub memory: Memory,
-    /// Its GPUs by type, from [`crate::gres::shares_by_type`].
-    pub gpus: Vec<(String, Shares)>,
-    /// Number of texts about them that could not be understood.
-    pub unparsed: u64,
+    /// Its GPUs and shards.
+    pub gres: NodeGres,
     /// Load average × 100.
     pub cpu_load: Option<u32>,
     /// Moment at which it got its reason.
@@ -194,7 +193,7 @@ impl FoundNode {
         let (state, [allocated, cpus]) = (self.state, self.cpus);
         let has_jobs = state.is_working() || state.has(COMPLETING);
         let mut gpus = Shares::default();
-        self.gpus.iter().for_each(|(_, shares)| gpus.add(*shares));
+        self.gres.gpus.iter().for_each(|(_, shares)| gpus.add(*shares));
         NodeTally {
             nodes: Shares::new(has_jobs.into(), 1, state.is_usable()),
             cpus: Shares::new(allocated, cpus, state.is_usable()),
@@ -236,15 +235,13 @@ impl Nodes {
     /// Counts a node, and returns what it counts as.
     pub fn add(&mut self, node: &FoundNode) -> NodeTally {
         let tally = node.tally();
-        add_to(&mut self.unparsed, node.unparsed);
+        add_to(&mut self.unparsed, node.gres.unparsed);
         self.total.add(&tally);
         self.states.entry(node.word.clone()).or_default().add(&tally);
         for flag in &node.flags {
             self.flags.entry(flag.clone()).or_default().add(&tally);
         }
-        for (kind, shares) in &node.gpus {
-            self.gpus.entry(kind.clone()).or_default().add(*shares);
-        }
+        node.gres.add_to(&mut self.gpus, &mut self.shards);
         self.cpu_load.add(KnownSum::new(node.cpu_load.map(u64::from)));
         if node.state.is_usable() {
             self.scarcest.add(&tally);
@@ -364,8 +361,7 @@ mod tests {
             flags: state.flags(),
             cpus: [0, 8],
             memory: Memory::default(),
-            gpus: vec![(String::new(), Shares::new(0, 1, state.is_usable()))],
-            unparsed: 0,
+            gres: NodeGres::parse(b"gpu:1", b"gpu:0", state.is_usable()),
             cpu_load: None,
             reason_time: Some(9),
             slurmd: "22.05.8".to_owned(),

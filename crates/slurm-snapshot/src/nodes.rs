@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::gres::NodeGres;
 use crate::known::KnownSum;
+use crate::shards::Shards;
 use crate::shares::Shares;
 
 /// Nodes by state or flag.
@@ -76,6 +78,9 @@ pub struct Nodes {
     pub flags: NodeTallies,
     /// GPUs by type; the empty name: those without a type.
     pub gpus: BTreeMap<String, Shares>,
+    /// Shards by the type of their GPUs, likewise.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shards: BTreeMap<String, Shards>,
     /// Nodes in active reservations that are not for maintenance.
     pub reserved: NodeTally,
     /// Nodes in active reservations for maintenance.
@@ -95,6 +100,9 @@ pub struct Nodes {
     pub cpu_load: KnownSum,
     /// The fullness of the nodes that jobs may use.
     pub scarcest: Scarcest,
+    /// By active feature, if requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<Features>,
     /// The nodes that are out, in slurmctld's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub out: Vec<OutNode>,
@@ -119,6 +127,16 @@ pub struct Scarcest {
     pub nodes: u64,
     /// The sum of their greatest shares in use, each in millionths.
     pub millionths: u64,
+}
+
+/// Nodes by feature, without their memory. A node counts in each of its features.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Features {
+    /// By name.
+    pub names: BTreeMap<String, NodeTally>,
+    /// The sum of the features after the first 4,096.
+    pub others: NodeTally,
 }
 
 /// A node that is down, drained or draining, set to fail, or whose slurmd does not respond. Not one
@@ -200,19 +218,20 @@ pub struct Partition {
     pub states: NodeTallies,
     /// Its GPUs by type, as in [`Nodes::gpus`].
     pub gpus: BTreeMap<String, Shares>,
+    /// Its shards by type, likewise.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shards: BTreeMap<String, Shards>,
     /// Its nodes among [`Nodes::marks`]: the first and the last index of each range.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<(usize, usize)>,
 }
 
 impl Partition {
-    /// Adds a node in the state of this word, with its GPUs by type.
-    pub fn add(&mut self, word: &str, tally: &NodeTally, gpus: &[(String, Shares)]) {
+    /// Adds a node in the state of this word, with its GPUs and shards by type.
+    pub fn add(&mut self, word: &str, tally: &NodeTally, gres: &NodeGres) {
         self.total.add(tally);
         self.states.entry(word.to_owned()).or_default().add(tally);
-        for (kind, shares) in gpus {
-            self.gpus.entry(kind.clone()).or_default().add(*shares);
-        }
+        gres.add_to(&mut self.gpus, &mut self.shards);
     }
 
     /// Adds the node with this index, in ascending order.

@@ -106,8 +106,8 @@ pub const REPLIES: [ReplyRow; 10] = [
         private: &["reservations"],
         ..row(ReplyKind::Reservations, "reservations")
     },
-    // States, reasons, allocations, load, memory and GRES set last_node_update; partitions, which
-    // are requested as well, set last_part_update. Power saving does not up to 22.05, so a reader
+    // States, reasons, allocations, load, memory, GRES and features set last_node_update;
+    // partitions, which are requested as well, set last_part_update. Power saving does not up to 22.05, so a reader
     // of such a release does not ask whether nodes have changed where power saving is configured,
     // or while a node is reserved: that its reservation is over does not either. When a node or its
     // slurmd started may be seen only with the next change.
@@ -203,6 +203,8 @@ pub struct ReplyOptions {
     pub partitions: bool,
     /// Include each node by itself.
     pub rows: bool,
+    /// Include nodes by active feature.
+    pub features: bool,
     /// Include the state and the starts of each node, and with `partitions` which nodes are in
     /// each.
     pub marks: bool,
@@ -227,6 +229,7 @@ impl BitOr for ReplyOptions {
             qos: self.qos || other.qos,
             partitions: self.partitions || other.partitions,
             rows: self.rows || other.rows,
+            features: self.features || other.features,
             marks: self.marks || other.marks,
             states_only: self.states_only || other.states_only,
             follow: self.follow || other.follow,

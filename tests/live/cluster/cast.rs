@@ -55,6 +55,7 @@ impl Cast {
         self.queue_jobs()?;
         self.end_jobs(&completing)?;
         self.disable_nodes()?;
+        self.change_features()?;
         self.change_power()?;
         self.leave_nodes()
     }
@@ -169,6 +170,17 @@ impl Cast {
             [("c3,c4", "drain"), ("c5,c21", "fail"), ("c8", "down"), ("cl2", "drain")]
         {
             self.set(nodes, state)?;
+        }
+        Ok(())
+    }
+
+    /// Changes features by command, and gives a node those that make bad paths.
+    fn change_features(&self) -> Result<()> {
+        let bad = format!("ib,a.b,c/d,e;f,größe,other,ib,{}", "n".repeat(300));
+        for (nodes, features) in [("c2", "new,ib"), ("c9", bad.as_str()), ("c10", "")] {
+            self.control(&format!(
+                "update nodename={nodes} availablefeatures={features} activefeatures={features}"
+            ))?;
         }
         Ok(())
     }
@@ -308,10 +320,15 @@ PartitionName=silent Nodes=mute State=UP
             9 => "Gres=gpu:3",
             _ => "",
         };
+        let features = match node {
+            1..=9 => "Feature=ib,a100",
+            10 => "Feature=ib,slow",
+            _ => "",
+        };
         let name = if node == 0 { "odd".to_owned() } else { format!("c{node}") };
         text += &format!(
             "NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 \
-             RealMemory=2000 {gres} State=UNKNOWN\n"
+             RealMemory=2000 {gres} {features} State=UNKNOWN\n"
         );
     }
     if release >= "21.08" {

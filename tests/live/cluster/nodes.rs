@@ -40,16 +40,17 @@ fn known(cast: &Cast, words: &'static str) -> Vec<&'static str> {
 }
 
 pub(crate) fn compare(cast: &Cast) -> Result<()> {
-    let look = || Ok((oracle::nodes(&cast.slurm)?, oracle::node_states(cast)?));
+    let features = || cast.slurm.run("sinfo", &["-a", "-h", "-N", "-o", "%N|%b"]);
+    let look = || Ok(((oracle::nodes(&cast.slurm)?, features()?), oracle::node_states(cast)?));
     wait::until("nodes in every state", wait::LIMIT, || {
         let nodes = oracle::nodes(&cast.slurm).unwrap_or_default();
         let seen: BTreeSet<String> = nodes.iter().map(|node| word(&node["statelong"])).collect();
         known(cast, STATES).iter().all(|state| seen.contains(*state))
     })
-    .with_context(|| format!("{:?}", look().map(|(rows, _)| rows)))?;
+    .with_context(|| format!("{:?}", look().map(|((rows, _), _)| rows)))?;
 
-    let request = r#"{"nodes":{"id":1,"options":{"partitions":true,"rows":true,"marks":true}}}"#;
-    let ((rows, states), reply) = between(|| reply(cast, request), look)?;
+    let request = r#"{"nodes":{"id":1,"options":{"partitions":true,"rows":true,"marks":true,"features":true}}}"#;
+    let (((rows, features), states), reply) = between(|| reply(cast, request), look)?;
     let Reply::Nodes(nodes) = reply else { anyhow::bail!("{reply:?}") };
     let shown = u64::try_from(states.len())?;
     let records = if cast.knows("22.05") { MAX_NODE_COUNT } else { shown + 2 };
@@ -58,6 +59,7 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
     totals(&rows, &nodes);
     fullness(&rows, &states, &nodes);
     out(&states, &nodes);
+    by_feature(&rows, &features, &nodes);
     reserved(cast, &rows, &nodes)?;
     flags(&states, &nodes);
     for flag in known(cast, FLAGS) {
@@ -127,6 +129,33 @@ fn out(states: &BTreeMap<String, (String, BTreeSet<String>)>, nodes: &Nodes) {
     let named: BTreeSet<&str> = nodes.out.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(named, shown);
     assert!(nodes.out.len() > 4, "{named:?}");
+}
+
+/// By the active features that sinfo shows of each node.
+fn by_feature(rows: &[Row], shown: &str, nodes: &Nodes) {
+    let once: BTreeMap<&str, &Row> =
+        rows.iter().map(|row| (row["nodelist"].as_str(), row)).collect();
+    let mut expected: BTreeMap<String, NodeTally> = BTreeMap::new();
+    let lines: BTreeSet<&str> = shown.lines().map(str::trim).collect();
+    for (node, features) in lines.iter().filter_map(|line| line.split_once('|')) {
+        let tally = NodeTally { memory: Memory::default(), ..tally(once[node]) };
+        let names: BTreeSet<&str> =
+            features.split(',').filter(|name| !["", "(null)"].contains(name)).collect();
+        for name in names {
+            let name = slurm_snapshot::name(name.as_bytes()).into_owned();
+            expected.entry(name).or_default().add(&tally);
+        }
+    }
+    let seen = nodes.features.as_ref().unwrap();
+    assert_eq!((&seen.names, seen.others), (&expected, NodeTally::default()), "{shown}");
+    let names: Vec<&str> = expected.keys().map(String::as_str).collect();
+    for name in ["a.b", "a100", "c/d", "e;f", "größe", "ib", "new", "other"] {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    assert!(!names.contains(&"slow"), "{names:?}");
+    let ib = expected["ib"];
+    let parts = [ib.nodes, ib.cpus, ib.gpus];
+    assert!(parts.iter().all(|of| of.allocated > 0 && of.idle > 0 && of.other > 0), "{ib:?}");
 }
 
 /// By the nodes of the active reservations, and by sinfo's column of releases.

@@ -30,8 +30,9 @@ const PREFIXES: [(&str, &str); 2] =
     [("cluster", "cluster"), ("cluster.{cluster}", "cluster.sandbox")];
 
 /// Paths that may have no point here, and why.
-const EXCUSED: [(&str, &str); 15] = [
+const EXCUSED: [(&str, &str); 16] = [
     ("slurm_nodes.gpu.", "the sandbox has no GPU"),
+    ("slurm_nodes.shard.", "the sandbox has no GPU"),
     ("slurm_nodes.total.gauge-gpus_", "the sandbox has no GPU, and of none there is no share"),
     (
         "slurm_nodes.events.class.down.gauge-ended_timed",
@@ -80,6 +81,8 @@ impl Worked {
         // Some targets look back further than an hour.
         let options = carbon::Options { own_figures: true, ..carbon::Options::keeping("1s:4h") };
         let sandbox = Sandbox::with(&options)?;
+        let feature = "availablefeatures=ib activefeatures=ib";
+        sandbox.slurm.call(&format!("scontrol update nodename=localhost {feature}"))?;
         let web = GraphiteWeb::spawn(&sandbox.folder, &sandbox.carbon)?;
         let daemons: Result<Vec<Process>> = PREFIXES
             .iter()
@@ -381,6 +384,7 @@ accounts = 9
 users = 5
 [collectors.nodes]
 events = true
+features = 20
 enabled = true
 interval = \"2s\"
 [collectors.partitions]

@@ -160,6 +160,8 @@ fn nodes_partitions_licences_and_reservations_are_libslurms_and_of_jobs_only_the
         .unwrap();
     let later = "starttime=now+3600 duration=60 user=root nodes=ALL flags=MAINT";
     slurm.call(&format!("scontrol create reservation=r {later}")).unwrap();
+    let features = "availablefeatures=ib,a.b,größe activefeatures=ib,a.b,größe";
+    slurm.call(&format!("scontrol update nodename=localhost {features}")).unwrap();
     let running = || slurm.call("squeue -h -t R").is_ok_and(|jobs| !jobs.is_empty());
     wait::until("a job that runs", SOON, running).unwrap();
     let libslurm = || replies(Reader::start_for(&slurm).unwrap());
@@ -187,10 +189,10 @@ fn nodes_partitions_licences_and_reservations_are_libslurms_and_of_jobs_only_the
         let node = slurm.call("scontrol -o show node localhost").unwrap();
         assert!(node.contains("CPUTot=8") && node.contains("CPUEfctv=7"), "{node}");
     }
-    let words = ["\"maint\":true", "draining", "matlab", "second", "\"down\""];
+    let words = ["\"maint\":true", "draining", "größe", "matlab", "second", "\"down\""];
     for word in words.into_iter().take(match (has_all, has_states) {
-        (true, true) => 5,
-        (true, false) => 4,
+        (true, true) => 6,
+        (true, false) => 5,
         _ => 1,
     }) {
         assert!(text.contains(word), "{word}: {text}");
@@ -200,8 +202,13 @@ fn nodes_partitions_licences_and_reservations_are_libslurms_and_of_jobs_only_the
 
 /// The replies of a reader to everything but the statistics.
 fn replies(mut reader: Reader) -> Vec<Reply> {
-    let options =
-        ReplyOptions { partitions: true, rows: true, marks: true, ..ReplyOptions::default() };
+    let options = ReplyOptions {
+        partitions: true,
+        rows: true,
+        marks: true,
+        features: true,
+        ..ReplyOptions::default()
+    };
     [ReplyKind::Nodes, ReplyKind::Licenses, ReplyKind::Reservations, ReplyKind::Controllers]
         .into_iter()
         .filter_map(|kind| reader.reading(&Request::new(kind, options)).ok()?.reply)

@@ -20,13 +20,15 @@ const MOST_GROWTH_KIB: u64 = 20 << 10;
 
 /// Below which part of a path names are counted, and the bound in docs/metrics.md; of closed sets,
 /// how many words Slurm has.
-const LEVELS: [(&str, usize); 10] = [
+const LEVELS: [(&str, usize); 12] = [
     ("slurm_rpc_stats.type.", 300),
     ("slurm_rpc_stats.pending.", 300),
     ("slurm_rpc_stats.user.", 200),
     ("slurm_nodes.flag.", 40),
     ("slurm_nodes.state.", 40),
     ("slurm_nodes.gpu.", 64),
+    ("slurm_nodes.shard.", 64),
+    ("slurm_nodes.feature.", 20),
     ("slurm_nodes.slurmd.", 32),
     ("slurm_nodes.node.", 65_536),
     ("slurm_partitions.", 1000),
@@ -73,14 +75,17 @@ fn answer(stream: TcpStream, request: &str, round: u64) -> io::Result<()> {
             // Most nodes stay, or the levels by node would be all there is to see.
             let name = if n < 5 { word(n) } else { format!("n{n}") };
             let words = [word(n), word(n + 100)];
+            // 6,000 in all rounds.
+            let features = format!("{0},other,{0}.b/c;ü{1}", words[0], "x".repeat(300));
             format!(
                 r#"{{"name":"{name}","state":["IDLE","{}"],"state_flags":["{}"],"cpus":8,"alloc_cpus":2,
-                "effective_cpus":8,"gres":"gpu:{}:2,gpu:{}:1","gres_used":"gpu:{}:1","slurmd_version":"{}.{}.{n}",
+                "effective_cpus":8,"gres":"gpu:{}:2,gpu:{}:1,shard:{}:8","gres_used":"gpu:{}:1,shard:{0}:1(1/8)","slurmd_version":"{}.{}.{n}","active_features":"{features}",
                 "partitions":["{}"],"real_memory":1000,"alloc_memory":10,"cpu_load":100,"reason":"{}"}}"#,
                 words[0],
                 words[1],
                 words[0],
                 words[1],
+                words[0],
                 words[0],
                 20 + round % 70,
                 n,
@@ -119,7 +124,7 @@ fn with_words(inventive: bool) -> (u64, usize, BTreeMap<&'static str, usize>) {
     });
     let names = ["partitions", "reservations", "licenses", "nodes"];
     let more = surveys(&names).replace("\"2s\"", "\"1s\"")
-        + "each = true\n[collectors.rpc_stats]\nenabled = true\nusers = 200\n";
+        + "each = true\nfeatures = 20\n[collectors.rpc_stats]\nenabled = true\nusers = 200\n";
     let slurm = imitation(&folder, port) + "timeout = \"20s\"\n";
     let mut daemon = Daemon::start_surveying(&folder, &slurm, &more).unwrap();
     let pid = daemon.process.pid().unwrap();

@@ -23,6 +23,7 @@ pub(crate) fn dashboard() -> Dashboard {
             reservations(),
             licenses(),
             gpus(),
+            features(),
             partitions(),
         ],
     }
@@ -283,6 +284,36 @@ fn gpus() -> Row {
         series("GPUs installed", "GPUs on all nodes, by type.")
             .each("$prefix.slurm_nodes.gpu.*.gauge-total")
             .stacked()
+            .whole(),
+        series("Shards in use", "Shards that jobs have, by the type of their GPUs.")
+            .each("$prefix.slurm_nodes.shard.*.gauge-allocated")
+            .stacked()
+            .whole(),
+        series("Shards to be had", "Shards that no job has, of GPUs that no job has whole.")
+            .each("$prefix.slurm_nodes.shard.*.gauge-idle")
+            .stacked()
+            .whole(),
+    ])
+}
+
+fn features() -> Row {
+    let each = "$prefix.slurm_nodes.feature.*.gauge-";
+    closed("Features (collectors.nodes)").surveys(needs::FEATURES).with([
+        series("CPUs in use by feature", "CPUs allocated to jobs, on nodes with each feature.")
+            .each(&format!("{each}cpus_allocated"))
+            .whole(),
+        series(
+            "Idle CPUs by feature",
+            "CPUs that no job has, on nodes with each feature that are not down or drained. Jobs \
+             that ask for a feature wait if it has none.",
+        )
+        .each(&format!("{each}cpus_idle"))
+        .whole(),
+        series("Nodes out by feature", "Nodes with each feature that are down or drained.")
+            .each(&format!("{each}nodes_other"))
+            .whole(),
+        series("GPUs in use by feature", "GPUs allocated to jobs, on nodes with each feature.")
+            .each(&format!("{each}gpus_allocated"))
             .whole(),
     ])
 }

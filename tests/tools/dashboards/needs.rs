@@ -17,6 +17,11 @@ pub(crate) const NODES: Need = Need {
         milliseconds for some hundred nodes.",
 };
 
+pub(crate) const FEATURES: Need = Need {
+    keys: "[collectors.nodes] with enabled = true and features = 20",
+    cost: "slurmctld: nothing more than nodes. Graphite: twelve files for each of 20 features.",
+};
+
 pub(crate) const EVENTS: Need = Need {
     keys: "[collectors.nodes] with enabled = true and events = true",
     cost: "slurmctld: the same request for all nodes, and one for the partitions.",

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use slurm_snapshot::gres::NodeGres;
 use slurm_snapshot::{
-    FoundNode, KnownSum, Memory, NODE_STATES, NodeMark, NodeState, Partition, Release,
-    ReplyOptions, gres, node_flag, one_more, short_name, tres,
+    FeatureCounter, FoundNode, KnownSum, Memory, NODE_STATES, NodeMark, NodeState, Partition,
+    Release, ReplyOptions, Shards, Shares, node_flag, one_more, short_name, tres,
 };
 
 use super::Payload;
@@ -36,6 +37,7 @@ const PAIRS: [&str; 2] = ["POWER_DOWN_ASAP", "POWER_DOWN_FORCE"];
 pub(crate) struct NodesAnswer {
     release: Release,
     options: ReplyOptions,
+    features: FeatureCounter,
     pub(crate) nodes: slurm_snapshot::Nodes,
     /// The sums of each partition's nodes, and nothing else of partitions.
     pub(crate) partitions: BTreeMap<String, Partition>,
@@ -44,7 +46,8 @@ pub(crate) struct NodesAnswer {
 impl NodesAnswer {
     pub(crate) fn new(release: Release, options: ReplyOptions) -> Self {
         let nodes = slurm_snapshot::Nodes::default();
-        Self { release, options, nodes, partitions: BTreeMap::new() }
+        let features = FeatureCounter::default();
+        Self { release, options, features, nodes, partitions: BTreeMap::new() }
     }
 }
 
@@ -53,7 +56,7 @@ impl Payload for NodesAnswer {
     const READ: &'static [&'static str] = words![
         name state state_flags cpus effective_cpus alloc_cpus real_memory alloc_memory free_memory
         free_mem gres gres_used partitions tres reason_changed_at version slurmd_version cpu_load
-        boot_time slurmd_start_time
+        boot_time slurmd_start_time active_features
     ];
     const MOST_NAMES: usize = 20 << 20;
 
@@ -76,20 +79,24 @@ impl Payload for NodesAnswer {
         }
         let found = found(node, state, &words)?;
         found.flags.iter().try_for_each(|flag| charge(node, &mut nodes.flags, flag))?;
-        found.gpus.iter().try_for_each(|(kind, _)| charge(node, &mut nodes.gpus, kind))?;
+        let gres = &found.gres;
+        charge_gres(node, gres, &mut nodes.gpus, &mut nodes.shards)?;
         let tally = nodes.add(&found);
         for name in node.words("partitions")? {
             let name = short_name(name);
             charge(node, &mut self.partitions, &name)?;
             let partition = self.partitions.entry(name.into_owned()).or_default();
             charge(node, &mut partition.states, &found.word)?;
-            found.gpus.iter().try_for_each(|(kind, _)| charge(node, &mut partition.gpus, kind))?;
-            partition.add(&found.word, &tally, &found.gpus);
+            charge_gres(node, gres, &mut partition.gpus, &mut partition.shards)?;
+            partition.add(&found.word, &tally, gres);
             if self.options.marks {
                 let ranges = partition.members.len();
                 partition.add_member(nodes.marks.len());
                 node.charge(if partition.members.len() > ranges { ENTRY } else { 0 })?;
             }
+        }
+        if self.options.features {
+            self.features.add(node.words("active_features")?.join(",").as_bytes(), &tally);
         }
         if let Some(out) = found.out(&name) {
             node.charge(name.len().saturating_add(ENTRY))?;
@@ -113,6 +120,7 @@ impl Payload for NodesAnswer {
     fn end_answer(&mut self, last_update: i64) -> Result<(), String> {
         self.nodes.last_update = last_update;
         self.nodes.sort_times();
+        self.nodes.features = self.options.features.then(|| self.features.finish());
         Ok(())
     }
 }
@@ -130,8 +138,6 @@ fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, 
     };
     let (gres, used) =
         (node.text("gres").unwrap_or_default(), node.text("gres_used").unwrap_or_default());
-    let (gpus, unparsed) =
-        gres::shares_by_type(gres.as_bytes(), used.as_bytes(), state.is_usable());
     // Up to v0.0.38 the first name, later the second.
     let free = node.value("free_memory")?.or(node.value("free_mem")?);
     let slurmd = node.text("slurmd_version").or_else(|| node.text("version"));
@@ -145,8 +151,7 @@ fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, 
             allocated: KnownSum::new(node.value("alloc_memory")?),
             free: KnownSum::new(free),
         },
-        gpus,
-        unparsed,
+        gres: NodeGres::parse(gres.as_bytes(), used.as_bytes(), state.is_usable()),
         cpu_load: node.value("cpu_load")?,
         reason_time: node.moment("reason_changed_at")?,
         slurmd: slurmd.unwrap_or_default().into_owned(),
@@ -164,6 +169,17 @@ fn charge<T: Default>(
         map.insert(name.to_owned(), T::default());
     }
     Ok(())
+}
+
+/// Makes the entries of a node's GPUs and shards.
+fn charge_gres(
+    node: Item<'_>,
+    gres: &NodeGres,
+    gpus: &mut BTreeMap<String, Shares>,
+    shards: &mut BTreeMap<String, Shards>,
+) -> Result<(), String> {
+    gres.gpus.iter().try_for_each(|(kind, _)| charge(node, gpus, kind))?;
+    gres.shards.iter().try_for_each(|(kind, _)| charge(node, shards, kind))
 }
 
 /// The words of a node's state: the base state and, from v0.0.39 on, its flags, which are a member

@@ -6,16 +6,16 @@
 use std::collections::BTreeMap;
 
 use slurm_snapshot::{
-    NodeRow, NodeTally, Nodes, OutNode, Reply, ReplyKind, ReplyOptions, Shares, add_to,
+    NodeRow, NodeTally, Nodes, OutNode, Reply, ReplyKind, ReplyOptions, Shards, Shares, add_to,
 };
 
 use super::{Begin, Collect, Collector, Start};
 use crate::derive::exact_f64;
-use crate::levels::Names::{Closed, Configured};
+use crate::levels::Names::{Chosen, Closed, Configured};
 use crate::levels::{Name, OTHER, Table};
 use crate::named_paths::Points;
 use crate::node_events::{self, NodeEvents};
-use crate::node_metrics::{GPUS, SHARES, TALLY};
+use crate::node_metrics::{GPUS, SHARDS, SHARES, TALLY, WITHOUT_MEMORY};
 use crate::replies::SurveyReplies;
 use crate::settings::{EVENTS, Setting, Value};
 
@@ -25,13 +25,21 @@ const EACH: Setting = Setting {
     comment: "Also each node, with some twenty paths.",
 };
 
+const FEATURES: Setting = Setting {
+    key: "features",
+    default: Value::Names(0),
+    comment: "\
+Also by active feature: how many features have paths of their own, such as 20; 0 for none, at
+most 1000. Twelve paths for each. A feature keeps them for 30 days after a node had it last.",
+};
+
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "nodes",
     comment: "Nodes by state, CPUs, memory, GPUs: slurm_nodes.",
-    settings: &[EACH, EVENTS],
+    settings: &[EACH, EVENTS, FEATURES],
     levels: &[LEVELS, node_events::LEVELS],
     replies: &[ReplyKind::Nodes],
     start: Start::Survey(|Begin { interval, settings, memory }| {
@@ -39,6 +47,7 @@ pub(super) const COLLECTOR: Collector = Collector {
         Box::new(NodesCollector {
             each: settings.flag(&EACH),
             events: settings.flag(&EVENTS).then(events),
+            features: settings.names(&FEATURES) > 0,
         })
     }),
 };
@@ -58,6 +67,12 @@ levels! {
         type; those without a type are in `slurm_nodes.untyped_gpu`.");
     UNTYPED_GPU: Level<Table<Shares>, 0> = ("slurm_nodes.untyped_gpu", [], GPUS, "GPUs without a \
         type.");
+    SHARD: Level<Table<Shards>, 1> = ("slurm_nodes.shard.<type>", [Configured(64)], SHARDS, "Shards \
+        by the type of their GPUs; those without a type are in `slurm_nodes.untyped_shard`. Up to \
+        Slurm 23.02 only `total` is known. Up to 25.11 `idle` has no point while a job has a whole \
+        GPU of a node whose GPUs differ in shards.");
+    UNTYPED_SHARD: Level<Table<Shards>, 0> = ("slurm_nodes.untyped_shard", [], SHARDS, "Shards of \
+        GPUs without a type.");
     RESERVED: Level<Table<NodeTally>, 0> = ("slurm_nodes.reserved", [], SHARES,
         "Nodes in active reservations that are not for maintenance, whole nodes even if only some \
          cores are reserved.");
@@ -76,6 +91,11 @@ levels! {
          others: one that works again is 0 once more. Without nodes that power saving turns off \
          or on. 200 names have paths, each for 30 days after it was out last; `other`: the sum of \
          the rest.");
+    FEATURE: Level<Table<NodeTally>, 1> = ("slurm_nodes.feature.<feature>", [Chosen],
+        WITHOUT_MEMORY,
+        "By active feature (`sinfo -o %b`): `features = N`, off by default. A node counts in each \
+         of its features. N features have paths, each for 30 days after a node had it last; \
+         `other`: the sum of the rest, in which a node counts once for each of its features.");
     ALL: Level<Table<Nodes>, 0> = ("slurm_nodes.all", [], OF_ALL,
         "How busy and how full all nodes are.");
     NODE: Level<Table<NodeTally>, 1> = ("slurm_nodes.node.<node>", [Configured(65_536)], SHARES,
@@ -87,6 +107,7 @@ levels! {
 struct NodesCollector {
     each: bool,
     events: Option<NodeEvents>,
+    features: bool,
 }
 
 /// The times since when nodes have been down or drained, oldest first.
@@ -152,6 +173,7 @@ impl Collect<SurveyReplies> for NodesCollector {
         let events = self.events.is_some();
         ReplyOptions {
             rows: self.each,
+            features: self.features,
             marks: events,
             partitions: events,
             ..ReplyOptions::default()
@@ -164,11 +186,8 @@ impl Collect<SurveyReplies> for NodesCollector {
         points.push(&RECORDS, [], nodes);
         points.push_words(&STATE, [], &[], &nodes.states);
         points.push_words(&FLAG, [], &[], &nodes.flags);
-        let mut types = nodes.gpus.clone();
-        if let Some(untyped) = types.remove("") {
-            points.push(&UNTYPED_GPU, [], &untyped);
-        }
-        points.push_summed(&GPU, [], &types, Shares::default(), Shares::add);
+        points.push_types(&GPU, &UNTYPED_GPU, [], &nodes.gpus, Shares::add);
+        points.push_types(&SHARD, &UNTYPED_SHARD, [], &nodes.shards, Shards::add);
         points.push(&RESERVED, [], &nodes.reserved);
         points.push(&MAINTENANCE, [], &nodes.maintenance);
         let slurmds =
@@ -184,6 +203,10 @@ impl Collect<SurveyReplies> for NodesCollector {
             OutNodes::default(),
             OutNodes::add,
         );
+        if let Some(features) = nodes.features.as_ref().filter(|_| self.features) {
+            let add = |sum: &mut NodeTally, more: NodeTally| sum.add(&more);
+            points.push_summed(&FEATURE, [], &features.names, features.others, add);
+        }
         let now = replies.there(ReplyKind::Nodes, timestamp);
         let out = |since: &[i64]| Out { since: since.to_owned(), now };
         points.push(&DRAINED, [], &out(&nodes.drain_since));
@@ -229,10 +252,12 @@ impl Out {
 
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::{NodeTally, Reply, Shares};
+    use slurm_snapshot::{Features, NodeTally, Reply, Shares};
 
     use super::super::tests::{has_all, started, surveyed};
     use super::*;
+    use crate::named_paths::NamedPaths;
+    use crate::settings::Settings;
 
     #[test]
     fn each_node_has_as_many_paths_as_the_documentation_says() {
@@ -297,6 +322,71 @@ mod tests {
             has_all(&points, &[&path("other", &format!("out_since {}", day.min(9)))]);
         }
         assert_eq!(paths.len(), 200, "n1 keeps its own, and the others have one");
+    }
+
+    /// In Graphite each of them would be a file that stays.
+    #[test]
+    fn invented_features_get_no_more_paths_than_the_setting_says() {
+        let settings = [(FEATURES.key, Value::Names(20))];
+        let mut collector = started(&COLLECTOR, &settings);
+        assert!(collector.collector.options().features);
+        let mut round = |timestamp, names: Vec<String>| {
+            let tally = NodeTally { nodes: Shares::new(1, 3, true), ..NodeTally::default() };
+            let names = names.into_iter().map(|name| (name, tally)).collect();
+            let features = Some(Features { names, ..Features::default() });
+            let reply = Reply::Nodes(Box::new(Nodes { features, ..Nodes::default() }));
+            let replies = SurveyReplies::with_only(ReplyKind::Nodes, reply);
+            let points = surveyed(&mut collector, timestamp, &replies).into_iter();
+            points.filter(|point| point.contains("slurm_nodes.feature.")).collect::<Vec<_>>()
+        };
+        let points = round(60, vec!["ib".to_owned()]);
+        assert_eq!(points.len(), 12, "{points:#?}");
+        let path =
+            |name: &str, figure: &str| format!("c.slurm_nodes.feature.{name}.gauge-{figure}");
+        has_all(&points, &[&path("ib", "nodes_allocated 1"), &path("ib", "nodes_idle 2")]);
+        let mut paths = std::collections::BTreeSet::new();
+        // 5,000 in a day, and bad ones.
+        for hour in 0..24 {
+            let bad = ["a.b/c;d", "other", "größe", "..", &"n".repeat(200)].map(str::to_owned);
+            let new = (0..208).map(|number| format!("x{hour}-{number}"));
+            let points = round(120 + hour * 3600, bad.into_iter().chain(new).collect());
+            let last = if hour == 0 {
+                path("ib", "nodes_idle 0")
+            } else {
+                // None of them has a path.
+                path("other", "nodes_total 624")
+            };
+            has_all(&points, &[&last]);
+            let names = points.iter().map(|point| point.split(".gauge-").next().unwrap());
+            paths.extend(names.map(str::to_owned));
+        }
+        assert_eq!(paths.len(), 21, "20 and the sum: {paths:#?}");
+        let legal = |path: &&String| path.split('.').count() == 4 && path.is_ascii();
+        assert_eq!(paths.iter().filter(legal).count(), 21, "{paths:#?}");
+        let notices: Vec<String> = collector.notices().collect();
+        assert!(
+            notices.len() == 1 && notices[0].contains("slurm_nodes.feature.<feature>"),
+            "{notices:?}"
+        );
+        assert!(collector.notices().next().is_none(), "once");
+        let saved = collector.paths.changed_memory().unwrap();
+        assert!(saved.len() < 3000, "{}", saved.len());
+        // A lower setting keeps those that were seen last.
+        let lower = Settings {
+            values: [(FEATURES.key, Value::Names(3))].into(),
+            ..Settings::new(true, &[])
+        };
+        collector.paths = NamedPaths::new(&lower, Some(&saved));
+        let reply = Reply::Nodes(Box::new(Nodes {
+            features: Some(Features {
+                names: (0..9).map(|n| (format!("y{n}"), NodeTally::default())).collect(),
+                ..Features::default()
+            }),
+            ..Nodes::default()
+        }));
+        surveyed(&mut collector, 90_000, &SurveyReplies::with_only(ReplyKind::Nodes, reply));
+        let kept = collector.paths.started(&FEATURE);
+        assert!(kept.len() <= 4, "{kept:?}");
     }
 
     #[test]

@@ -2,13 +2,15 @@
 //!
 //! A node in two partitions counts in each.
 
-use slurm_snapshot::{NodeTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions, Shares};
+use slurm_snapshot::{
+    NodeTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions, Shards, Shares,
+};
 
 use super::{Collect, Collector, Start};
 use crate::levels::Names::{Closed, Configured};
 use crate::levels::{Name, Table};
 use crate::named_paths::Points;
-use crate::node_metrics::{GPUS, SHARES, TALLY};
+use crate::node_metrics::{GPUS, SHARDS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
 use crate::settings::MOST_NAMES;
 
@@ -39,6 +41,12 @@ levels! {
         "Its GPUs by type; those without a type are in `slurm_partitions.<partition>.untyped_gpu`.");
     UNTYPED_GPU: Level<Table<Shares>, 1> = ("slurm_partitions.<partition>.untyped_gpu",
         [Configured(MOST_NAMES)], GPUS, "Its GPUs without a type.");
+    SHARD: Level<Table<Shards>, 2> = ("slurm_partitions.<partition>.shard.<type>",
+        [Configured(MOST_NAMES), Configured(64)], SHARDS,
+        "Its shards by the type of their GPUs; those without a type are in \
+         `slurm_partitions.<partition>.untyped_shard`.");
+    UNTYPED_SHARD: Level<Table<Shards>, 1> = ("slurm_partitions.<partition>.untyped_shard",
+        [Configured(MOST_NAMES)], SHARDS, "Its shards of GPUs without a type.");
     JOBS: Level<Table<PartitionJobs>, 1> = ("slurm_partitions.<partition>",
         [Configured(MOST_NAMES)], OF_JOBS,
         "Its jobs. A job that waits in several partitions counts in each.");
@@ -80,11 +88,8 @@ impl Collect<SurveyReplies> for PartitionsCollector {
             points.push(&STATE, [name()], partition);
             points.push(&NODES, [name()], &partition.total);
             points.push_words(&NODE_STATE, [name()], &[], &partition.states);
-            let mut types = partition.gpus.clone();
-            if let Some(untyped) = types.remove("") {
-                points.push(&UNTYPED_GPU, [name()], &untyped);
-            }
-            points.push_summed(&GPU, [name()], &types, Shares::default(), Shares::add);
+            points.push_types(&GPU, &UNTYPED_GPU, [name()], &partition.gpus, Shares::add);
+            points.push_types(&SHARD, &UNTYPED_SHARD, [name()], &partition.shards, Shards::add);
             if let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs)
                 && !jobs.states_only
             {

@@ -12,6 +12,7 @@ const OPTIONS: ReplyOptions = ReplyOptions {
     rpc: false,
     partitions: false,
     rows: false,
+    features: false,
     marks: false,
     states_only: false,
     follow: false,

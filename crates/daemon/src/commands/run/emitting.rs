@@ -6,7 +6,7 @@ use carbon::Batch;
 use slurm_points::collectors::TickOutcome;
 use slurm_points::replies::RoundResult;
 use slurm_snapshot::{Reading, Reply, add_to};
-use tracing::{debug, info, trace};
+use tracing::{debug, info, trace, warn};
 
 use super::{Daemon, remembering};
 use crate::clock::{boot_now, unix_now};
@@ -96,6 +96,7 @@ impl Daemon {
             let batch = if is_isolated { &mut cluster } else { &mut batch };
             self.cluster.collecting.collect(timestamp, &outcome, &prefix, batch);
         }
+        self.cluster.collecting.notices().iter().for_each(|notice| warn!("{notice}"));
         let destinations: Vec<(String, DestinationMetrics)> = self
             .senders
             .iter()
