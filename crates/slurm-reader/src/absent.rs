@@ -8,48 +8,63 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use slurm_snapshot::{PublishedJobs, ReplyOptions};
+use slurm_snapshot::{PublishedJobs, ReplyOptions, numbers_of_statistics};
 use slurm_sys::{
-    job_info_msg_t, license_info_msg_t, node_info_t, reserve_info_msg_t, reserve_info_t,
-    slurm_job_info_t, slurm_license_info_t, slurmdb_assoc_rec_t, slurmdb_assoc_usage,
+    job_info_msg_t, license_info_msg_t, node_info_t, partition_info_msg_t, partition_info_t,
+    reserve_info_msg_t, reserve_info_t, slurm_job_info_t, slurm_license_info_t,
+    slurmdb_assoc_rec_t, slurmdb_assoc_usage, stats_info_response_msg_t,
 };
 
 use crate::unpacked::made;
-use crate::{associations, jobs, lists, nodes};
+use crate::{associations, jobs, lists, nodes, partitions, stats};
 
 #[path = "../../../tests/invented.rs"]
 mod figures;
 
 /// C's values for what is not known or has no limit, in one width.
-trait Unknown: Sized {
-    const VALUES: [Self; 2];
+trait Unknown: Copy + 'static {
+    const VALUES: &'static [Self];
 }
 
 impl Unknown for u16 {
-    const VALUES: [Self; 2] = [0xfffe, 0xffff];
+    const VALUES: &'static [Self] = &[0xfffe, 0xffff];
 }
 
 impl Unknown for u32 {
-    const VALUES: [Self; 2] = [0xffff_fffe, 0xffff_ffff];
+    const VALUES: &'static [Self] = &[0xffff_fffe, 0xffff_ffff];
 }
 
 impl Unknown for u64 {
-    const VALUES: [Self; 2] = [0xffff_ffff_ffff_fffe, 0xffff_ffff_ffff_ffff];
+    const VALUES: &'static [Self] = &[0xffff_ffff_ffff_fffe, 0xffff_ffff_ffff_ffff];
 }
 
 impl Unknown for i64 {
-    const VALUES: [Self; 2] = [0xffff_fffe, 0];
+    const VALUES: &'static [Self] = &[0xffff_fffe, 0];
 }
 
+/// A `long double`, in which `NO_VAL` and `NO_VAL64` are exact.
+#[cfg(target_arch = "x86_64")]
+impl Unknown for u128 {
+    const VALUES: &'static [Self] = &[
+        0x401e << 64 | 0xffff_fffe_0000_0000,
+        0x403e << 64 | 0xffff_ffff_ffff_fffe,
+        0x7fff << 64 | 1 << 63,
+    ];
+}
+
+/// 2 as a `long double`.
+#[cfg(target_arch = "x86_64")]
+const TWO: u128 = 0x4000 << 64 | 1 << 63;
+
 impl Unknown for f64 {
-    const VALUES: [Self; 2] = [4_294_967_294.0, f64::INFINITY];
+    const VALUES: &'static [Self] = &[4_294_967_294.0, f64::INFINITY];
 }
 
 /// Sets each member in turn, and looks at what becomes of the record.
 macro_rules! sweep {
     ($record:expr, $figures:expr; $($member:ident)+) => {{
         let before = $figures(&$record);
-        $(for unknown in Unknown::VALUES {
+        $(for &unknown in Unknown::VALUES {
             let mut record = $record;
             record.$member = unknown;
             let invented = figures::invented(&before, &$figures(&record));
@@ -195,10 +210,99 @@ fn what_is_not_known_of_an_association_is_no_zero() {
     sweep!(usage, |usage| association(&record, usage); fs_factor level_shares shares_norm
         grp_used_wall used_jobs used_submit_jobs);
     let before = association(&record, &usage);
-    for unknown in u64::VALUES {
+    for &unknown in u64::VALUES {
         let mut tres = [unknown];
-        let usage = slurmdb_assoc_usage { grp_used_tres: tres.as_mut_ptr(), ..usage };
-        let invented = figures::invented(&before, &association(&record, &usage));
-        assert!(invented.is_empty(), "{invented:#?}");
+        for usage in [
+            slurmdb_assoc_usage { grp_used_tres: tres.as_mut_ptr(), ..usage },
+            slurmdb_assoc_usage { grp_used_tres_run_secs: tres.as_mut_ptr(), ..usage },
+        ] {
+            let invented = figures::invented(&before, &association(&record, &usage));
+            assert!(invented.is_empty(), "{invented:#?}");
+        }
     }
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut raw = [TWO];
+        let usage = slurmdb_assoc_usage {
+            usage_raw: TWO,
+            usage_norm: TWO,
+            usage_efctv: TWO,
+            level_fs: TWO,
+            usage_tres_raw: raw.as_mut_ptr(),
+            ..usage
+        };
+        sweep!(usage, |usage| association(&record, usage); usage_raw usage_norm usage_efctv
+            level_fs);
+        let before = association(&record, &usage);
+        assert_eq!(before["use_and_limits"][13]["cpu"][1], 2, "{before}");
+        for &unknown in u128::VALUES {
+            let mut raw = [unknown];
+            let usage = slurmdb_assoc_usage { usage_tres_raw: raw.as_mut_ptr(), ..usage };
+            let invented = figures::invented(&before, &association(&record, &usage));
+            assert!(invented.is_empty(), "{invented:#?}");
+        }
+    }
+}
+
+/// A partition whose state is not known is neither up nor anything else.
+#[test]
+fn what_is_not_known_of_a_partition_is_no_zero() {
+    let mut indexes = [0, 0, -1];
+    let record = partition_info_t {
+        name: c"debug".as_ptr().cast_mut(),
+        state_up: 3,
+        node_inx: indexes.as_mut_ptr(),
+        ..Default::default()
+    };
+    let node = node_info_t {
+        name: c"n1".as_ptr().cast_mut(),
+        node_state: 2,
+        cpus: 8,
+        ..Default::default()
+    };
+    let counted = nodes::tests::counted(&mut [node], true);
+    let figures = |record: &partition_info_t| {
+        let mut records = [*record];
+        let reply = partition_info_msg_t {
+            last_update: 1,
+            record_count: 1,
+            partition_array: records.as_mut_ptr(),
+        };
+        let mut all = partitions::from_reply(made(&reply), &counted).partitions;
+        let partition = all.remove(0);
+        // The daemon publishes each state as 0 or 1.
+        let is = |state: &str| (!partition.state.is_empty()).then_some(partition.state == state);
+        let states = ["up", "down", "drain", "inactive"].map(|state| is(state).map(u8::from));
+        serde_json::json!([states, serde_json::to_value(&partition).unwrap()])
+    };
+    assert_eq!(figures(&record)[0], serde_json::json!([1, 0, 0, 0]));
+    sweep!(record, figures; state_up);
+}
+
+/// Sets each number of the statistics.
+macro_rules! sweep_statistics {
+    (($record:ident, $figures:ident) $($read:ident { $($member:ident $(= $api:ident)?)+ })+) => {
+        sweep!($record, $figures; $($($member)+)+)
+    };
+}
+
+#[test]
+fn what_is_not_known_of_the_statistics_is_no_zero() {
+    let record = stats_info_response_msg_t {
+        req_time: 100,
+        req_time_start: 50,
+        job_states_ts: 90,
+        jobs_pending: 3,
+        jobs_running: 4,
+        bf_when_last_cycle: 80,
+        bf_cycle_counter: 2,
+        schedule_cycle_counter: 2,
+        ..Default::default()
+    };
+    let figures = |record: &stats_info_response_msg_t| {
+        let statistics = stats::from_reply(made(record), true);
+        let jobs = [statistics.jobs_pending(), statistics.jobs_running()];
+        serde_json::json!([jobs, serde_json::to_value(&statistics).unwrap()])
+    };
+    numbers_of_statistics! { sweep_statistics! (record, figures) }
 }

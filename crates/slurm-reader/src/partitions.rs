@@ -7,7 +7,7 @@ use slurm_sys::{partition_info_msg_t, partition_info_t};
 
 use crate::nodes::CountedNodes;
 use crate::unpacked::Unpacked;
-use crate::values::name;
+use crate::values::{NO_VAL16, name};
 
 /// Counts the reply.
 pub(crate) fn from_reply(
@@ -38,9 +38,10 @@ fn partition(record: Unpacked<'_, partition_info_t>, nodes: &CountedNodes) -> Pa
     partition
 }
 
-/// Bit 1: jobs may be submitted; bit 2: jobs may be started.
+/// Bit 1: jobs may be submitted; bit 2: jobs may be started. Empty if it is not known.
 fn state(state: u16) -> String {
     match state {
+        NO_VAL16.. => String::new(),
         3 => "up".to_owned(),
         1 => "down".to_owned(),
         2 => "drain".to_owned(),

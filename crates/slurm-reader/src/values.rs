@@ -3,6 +3,9 @@
 /// `NO_VAL`; `INFINITE` is one more.
 pub(crate) const NO_VAL: u32 = 0xffff_fffe;
 
+/// `NO_VAL16`; `INFINITE16` is one more.
+pub(crate) const NO_VAL16: u16 = 0xfffe;
+
 /// `NO_VAL64`; `INFINITE64` is one more.
 const NO_VAL64: u64 = 0xffff_ffff_ffff_fffe;
 
