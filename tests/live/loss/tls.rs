@@ -4,12 +4,13 @@
 //! carbon-c-relay reads lines over TLS itself; stunnel provides TLS for carbon-cache's pickle port.
 
 use std::fs;
+use std::net::TcpStream;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::tls::{Authority, Identity, TlsProxy};
-use sandbox::{Process, Relay, Stage, destination, now, run, wait};
+use sandbox::{Process, Relay, Stage, destination, free_port, now, run, wait};
 
 use super::hangs::{THREE_WINDOWS, WINDOW};
 use super::sizes::Size;
@@ -104,6 +105,30 @@ fn table(name: &str, port: u16, ca: &Path) -> String {
 
 fn client(identity: &Identity) -> String {
     format!("cert_file = {:?}\nkey_file = {:?}\n", identity.certificate, identity.key)
+}
+
+/// A connection that had carried ticks was said to need a client certificate.
+#[test]
+fn a_server_that_asks_for_a_renegotiation_is_named_for_that() {
+    let mut stage = Size::Small.stage(WINDOW).unwrap();
+    let authority = Authority::new(&stage.folder, "ca").unwrap();
+    let server = authority.issue(&stage.folder, "server", "DNS:localhost", true).unwrap();
+    let port = free_port().unwrap();
+    // `R` at the beginning of a line asks for it.
+    let script = format!(
+        "while sleep 3; do echo R; done | openssl s_server -accept {port} -tls1_2 -cert {} -key {}",
+        server.certificate.display(),
+        server.key.display()
+    );
+    let asks = Process::new(&stage.folder, "s_server", "/bin/sh".into()).args(["-c", &script]);
+    let mut asks = asks.ready(move || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    asks.start().unwrap();
+    stage.plan.destinations = table("carbon", port, &authority.ca);
+    stage.configure().unwrap();
+    stage.daemon.spawn().unwrap();
+    let line = stage.daemon.line("renegotiation", wait::LIMIT).unwrap();
+    assert!(line.contains("HandshakeFailure") && !line.contains("cert_file"), "{line}");
+    asks.kill().unwrap();
 }
 
 /// The output of `check` for a configuration with these keys at its top and these destinations.
