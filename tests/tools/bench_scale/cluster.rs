@@ -15,6 +15,15 @@ const OTHERWISE: [&str; 4] = ["NodeName", "PartitionName", "SchedulerParameters"
 /// Starts munged and slurmctld with `nodes` CLOUD nodes that never boot.
 pub(crate) fn start(folder: &Folder, nodes: u32) -> Result<Slurm> {
     let mut slurm = Slurm::new(folder)?;
+    // The features of each node are other ones than those of the node before.
+    let common: Vec<String> = (1..50).map(|feature| format!("feature{feature}")).collect();
+    let node = |node| {
+        let features = format!("{},rack{}", common.join(","), node % 50);
+        format!(
+            "NodeName=n{node} NodeAddr=127.0.0.1 CPUs=32 RealMemory=64000 Feature={features} State=CLOUD\n"
+        )
+    };
+    let listed: String = (1..=nodes).map(node).collect();
     let conf = format!(
         "\
 SuspendProgram=/bin/true
@@ -32,8 +41,7 @@ Licenses=matlab:10
 SchedulerParameters=defer,default_queue_depth=20000,partition_job_depth=20000,\\
 sched_min_interval=1000000,max_sched_time=50,bf_interval=30,bf_max_time=10,\\
 bf_max_job_test=2000,max_rpc_cnt=0
-NodeName=n[1-{nodes}] NodeAddr=127.0.0.1 CPUs=32 RealMemory=64000 State=CLOUD
-PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=EXCLUSIVE
+{listed}PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=EXCLUSIVE
 PartitionName=blocked Nodes=n1 MaxTime=INFINITE State=DOWN
 "
     );

@@ -65,6 +65,7 @@ impl Surveys {
             accounts: true,
             qos: true,
             partitions: true,
+            features: true,
             marks: true,
             ..Default::default()
         };
