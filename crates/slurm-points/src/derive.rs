@@ -14,7 +14,7 @@ use slurm_snapshot::{Means, Reading, Release, Statistics};
 pub use self::growth::{Calls, Tables};
 pub use self::interval::{Cycles, Interval, JobCounts, exact_f64};
 pub use self::span::unbroken;
-pub(crate) use self::span::{Reset, reset, seconds_between, span};
+pub(crate) use self::span::{Reset, reset, seconds_between, since_command, span};
 
 /// `sum / count`, truncated; `None` if nothing was counted.
 pub fn mean(sum: u64, count: u32) -> Option<u64> {
@@ -82,7 +82,6 @@ pub fn threads_fraction(reading: &Reading, statistics: &Statistics) -> Option<f6
     is_limited.then(|| f64::from(statistics.server_thread_count) / 256.0)
 }
 
-#[cfg(test)]
 macro_rules! known_numbers {
     (() needed { $($needed:tt)* } number { $($number:ident)+ } moment { $($moment:ident)+ }) => {
         Statistics { $($number: Some(0),)+ ..Statistics::default() }
@@ -90,7 +89,6 @@ macro_rules! known_numbers {
 }
 
 /// Statistics as libslurm has them when nothing has happened yet: every number is known.
-#[cfg(test)]
 pub(crate) fn nothing_yet() -> Statistics {
     slurm_snapshot::numbers_of_statistics! { known_numbers! () }
 }

@@ -17,6 +17,14 @@ use crate::named_paths::Points;
 use crate::settings::Settings;
 use crate::user_paths::Candidate;
 
+/// The seconds that tables have grown for.
+pub(crate) enum Since {
+    /// Since the last reading.
+    Reading(f64),
+    /// Since they were empty.
+    Reset(f64),
+}
+
 /// The growth of the tables, and the seconds that it took.
 pub(crate) struct Growth {
     pub(crate) tables: Tables,
@@ -77,15 +85,17 @@ impl RpcHistory {
         Self { has_users: settings.users() > Some(0), before: None, unranked: BTreeMap::new() }
     }
 
-    /// The growth since the last reading; `seconds` returns the time since then, or `None` if the
-    /// counters were reset.
+    /// The growth since the last reading, if `since` can say how long ago it was.
     pub(crate) fn growth(
         &self,
         tables: &Tables,
-        seconds: impl FnOnce(&Reading) -> Option<f64>,
+        since: impl FnOnce(&Reading) -> Option<Since>,
     ) -> Option<Growth> {
         let (reading, before) = self.before.as_ref()?;
-        Some(Growth { seconds: seconds(reading)?, tables: tables.since(before)? })
+        Some(match since(reading)? {
+            Since::Reading(seconds) => Growth { seconds, tables: tables.since(before)? },
+            Since::Reset(seconds) => Growth { seconds, tables: tables.clone() },
+        })
     }
 
     /// Adds a row for each user who has a path, and the sum of the others.

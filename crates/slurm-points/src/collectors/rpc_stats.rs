@@ -18,7 +18,7 @@ use crate::levels::Names::{Closed, Ranked};
 use crate::levels::{Name, OTHER, Table};
 use crate::named_paths::Points;
 use crate::rpc_metrics::{
-    CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels, push_types, rpc_metrics,
+    CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels, Since, push_types, rpc_metrics,
 };
 use crate::settings::{Setting, Value};
 
@@ -47,7 +47,8 @@ levels! {
     TYPE: Level<Table<CallsRow>, 1> = ("slurm_rpc_stats.type.<type>", [Closed], CALLS,
         "RPCs that slurmctld has served, by message type, for example `REQUEST_JOB_INFO`; unknown \
          types are one sum, `other`. slurmctld counts at most 100 types, since its start or `sdiag \
-         --reset`, not since midnight. Across a reset the interval has no figures.");
+         --reset`, not since midnight. After `sdiag --reset` the figures of the interval are of \
+         the time since then; across another reset there are none.");
     TYPE_QUEUE: Level<Table<RpcQueue>, 1> = ("slurm_rpc_stats.type.<type>", [Closed], QUEUE, "");
     ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_rpc_stats.total", [], TOTAL, "All message types \
         of that table together.");
@@ -83,10 +84,15 @@ impl Collect<TickOutcome> for RpcStats {
         let Some((reading, statistics)) = outcome.statistics() else { return };
         let Some(rpc) = &statistics.rpc else { return };
         let tables = Tables::from_rows(&rpc.types, &rpc.users);
+        let mut is_whole = false;
         let growth = self.history.growth(&tables, |before| {
+            if let Some(seconds) = derive::since_command(before, reading, self.interval) {
+                return Some(Since::Reset(seconds));
+            }
             let span = derive::span(before, reading, self.interval)?;
             // Midnight does not touch these tables.
-            matches!(span.reset, None | Some(Reset::Midnight)).then_some(span.seconds)
+            is_whole = matches!(span.reset, None | Some(Reset::Midnight));
+            is_whole.then_some(Since::Reading(span.seconds))
         });
         let name = |id| type_name(id, reading.release);
         push_types(&RPC_LEVELS, name, &tables, growth.as_ref(), points);
@@ -105,7 +111,7 @@ impl Collect<TickOutcome> for RpcStats {
         push_pending(reading.release, rpc, points);
         self.history.keep(reading, tables);
         // Across a reset there is no interval in which a user who is absent did nothing.
-        if growth.is_some() {
+        if is_whole && growth.is_some() {
             points.end_round();
         }
     }

@@ -1,8 +1,8 @@
 //! `slurm_sched_interval`: what the schedulers did since the last reading, exactly, where sdiag's
 //! means run since midnight.
 //!
-//! Nothing is published for an interval in which the counters were reset, nor for more than three
-//! intervals at once.
+//! After `sdiag --reset` rates and means are of the time since then. Nothing is published for an
+//! interval in which the counters were reset otherwise, nor for more than three intervals at once.
 
 use std::sync::Arc;
 
@@ -28,8 +28,9 @@ levels! {
     LEVELS:
     ALL: Level<Table<IntervalValues>, 0> = ("slurm_sched_interval", [], METRICS,
         "What the schedulers did since the last reading: not truncated, and right even if a 32-bit \
-         sum wrapped. There is no point after a reset, after a clock was set, or over more than \
-         three ticks, and no mean without a cycle. A cycle counts where it ends, so one busy \
+         sum wrapped. After `sdiag --reset` rates and means are of the time since then, and counts \
+         are absent. There is no point after another reset, after a clock was set, or over more \
+         than three ticks, and no mean without a cycle. A cycle counts where it ends, so one busy \
          fraction may be above 1.");
 }
 
@@ -39,6 +40,18 @@ struct SchedInterval {
     tick: u32,
     before: Option<Arc<Reading>>,
     resets: Resets,
+    frequent: Frequent,
+}
+
+/// Ticks without figures of their interval because `sdiag --reset` had just been run.
+#[derive(Default)]
+struct Frequent {
+    /// The hour of slurmctld's clock in which they are counted.
+    hour: i64,
+    ticks: u32,
+    /// The day on which an administrator was told.
+    told_on: Option<i64>,
+    notice: Option<String>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -51,6 +64,8 @@ struct Resets {
 #[derive(Default)]
 struct IntervalValues {
     interval: Option<Interval>,
+    /// The same, if it is the whole interval.
+    whole: Option<Interval>,
     coverage: Option<f64>,
     bf_last_cycle_age: Option<i64>,
     job_states_age: Option<i64>,
@@ -62,18 +77,28 @@ impl SchedInterval {
         let before = self.before.replace(Arc::clone(now));
         let unbroken =
             before.as_deref().and_then(|before| derive::unbroken(before, now, self.tick));
-        let interval = unbroken.map(|(old, seconds)| Interval::new(old, new, now.release, seconds));
+        let whole = unbroken.map(|(old, seconds)| Interval::new(old, new, now.release, seconds));
+        let interval = whole.or_else(|| {
+            let seconds = derive::since_command(before.as_deref()?, now, self.tick)?;
+            Some(Interval::since_reset(new, now.release, seconds))
+        });
         match before.as_deref().and_then(|before| derive::reset(before, now)) {
             Some(Reset::Midnight) => one_more(&mut self.resets.midnight),
-            Some(Reset::Command) => one_more(&mut self.resets.command),
+            Some(Reset::Command) => {
+                one_more(&mut self.resets.command);
+                if interval.is_none() {
+                    self.frequent.note(new.req_time);
+                }
+            }
             Some(Reset::Restart) => one_more(&mut self.resets.restart),
             None => {}
         }
         IntervalValues {
             interval,
+            whole,
             // Otherwise its figures are those of a cycle that is long over: without jobs there is
             // none.
-            coverage: interval
+            coverage: whole
                 .filter(|interval| interval.bf.count > 0)
                 .and_then(|_| derive::bf_coverage(new)),
             bf_last_cycle_age: age(new, new.bf_when_last_cycle),
@@ -91,11 +116,32 @@ impl Collect<TickOutcome> for SchedInterval {
         };
         points.push(&ALL, [], &values);
     }
+
+    fn notice(&mut self) -> Option<String> {
+        self.frequent.notice.take()
+    }
+}
+
+impl Frequent {
+    /// Counts one: the third within an hour is told, once a day.
+    fn note(&mut self, now: i64) {
+        let (hour, day) = (now.div_euclid(3600), now.div_euclid(86_400));
+        self.ticks = if self.hour == hour { self.ticks.saturating_add(1) } else { 1 };
+        self.hour = hour;
+        if self.ticks >= 3 && self.told_on != Some(day) {
+            self.told_on = Some(day);
+            self.notice = Some(
+                "sdiag --reset is run more often than the interval needs: ticks that come right \
+                 after it have no rates and no means; docs/runbook.md says what to do"
+                    .to_owned(),
+            );
+        }
+    }
 }
 
 metrics! {
     METRICS: IntervalValues =
-        average("seconds", "s", |k| k.interval?.seconds, "real time between the two readings"),
+        average("seconds", "s", |k| k.interval?.seconds, "real time between the two readings, or since `sdiag --reset` was run between them"),
         average("jobs_submitted_per_minute", "1/min", |k| rate(k, |i| i.jobs.submitted), "jobs \
             submitted"),
         average("jobs_started_per_minute", "1/min", |k| rate(k, |i| i.jobs.started),
@@ -110,7 +156,7 @@ metrics! {
             started by backfill"),
         average(job_states_age, "s",
             "age of jobs_pending and jobs_running; above 60, slurmctld's background work is delayed"),
-        average("main_cycles", "count", |k| k.interval?.main.count, "main cycles that ended in the \
+        average("main_cycles", "count", |k| k.whole?.main.count, "main cycles that ended in the \
             interval"),
         average("main_mean_cycle", "µs", |k| k.interval?.main.mean_time(),
             "mean time of those cycles; sustained values above 1,000,000 make users wait for \
@@ -123,7 +169,7 @@ metrics! {
         average("main_busy_fraction", "0-1", |k| k.interval.and_then(|i| i.busy_fraction(&i.main)),
             "share of the wall-clock time spent in the main scheduler; sustained values above 0.5 \
              leave little time for RPCs"),
-        average("bf_cycles", "count", |k| k.interval?.bf.count, "backfill cycles that ended in the \
+        average("bf_cycles", "count", |k| k.whole?.bf.count, "backfill cycles that ended in the \
             interval"),
         average(bf_last_cycle_age, "s",
             "time since the last backfill cycle began; above 600 while jobs wait, backfill does \
@@ -190,6 +236,56 @@ mod tests {
         let time = f64::from(i32::try_from(seconds).unwrap());
         let release = Release::new(22, 5);
         Arc::new(Reading { time, release, statistics: Some(statistics), ..Reading::default() })
+    }
+
+    /// Half of all rates were missing on a site where another tool ran `sdiag --reset` each minute.
+    #[test]
+    fn after_a_reset_by_command_rates_and_means_are_of_the_part_since_then() {
+        let statistics = |req_time, req_time_start, cycles| Statistics {
+            req_time,
+            req_time_start,
+            schedule_cycle_last: 85,
+            schedule_cycle_counter: cycles,
+            schedule_cycle_sum: Some(u64::from(cycles) * 100),
+            schedule_cycle_max: 100,
+            jobs_submitted: cycles,
+            job_states_ts: Some(900),
+            bf_table_size: Some(1),
+            bf_when_last_cycle: Some(950),
+            ..derive::nothing_yet()
+        };
+        let mut collector = SchedInterval { tick: 30, ..SchedInterval::default() };
+        let mut tick = |statistics: Statistics| {
+            let time = derive::exact_f64(u64::try_from(statistics.req_time).unwrap());
+            let release = Release::new(22, 5);
+            let now = Reading { time, release, statistics: Some(statistics), ..Reading::default() };
+            let mut batch = carbon_wire::Batch::new(60);
+            let outcome = TickOutcome::Reading(Arc::new(now));
+            let mut paths = crate::named_paths::NamedPaths::default();
+            collector.collect(60, &outcome, &mut Points::new("c", &mut batch, &mut paths));
+            let of = |leaf: &str| {
+                let path = format!("c.slurm_sched_interval.gauge-{leaf}");
+                batch.points().find(|point| point.path() == path).map(|point| point.value())
+            };
+            let leaves = ["seconds", "jobs_submitted_per_minute", "main_mean_cycle", "main_cycles"];
+            (leaves.map(of), collector.notice())
+        };
+        assert_eq!(tick(statistics(1000, 500, 60)), ([None; 4], None));
+        let whole = [Some(30.0), Some(8.0), Some(100.0), Some(4.0)];
+        assert_eq!(tick(statistics(1030, 500, 64)), (whole, None));
+        // 20 s of the 30.
+        let part = [Some(20.0), Some(6.0), Some(100.0), None];
+        assert_eq!(tick(statistics(1060, 1040, 2)), (part, None));
+        // 7 s are too short.
+        assert_eq!(tick(statistics(1090, 1083, 1)), ([None; 4], None));
+        assert_eq!(tick(statistics(1120, 1119, 0)), ([None; 4], None));
+        let (third, notice) = tick(statistics(1150, 1148, 0));
+        assert_eq!((third, notice.is_some()), ([None; 4], true));
+        assert_eq!(tick(statistics(1180, 1178, 0)), ([None; 4], None), "once");
+        // A restart is none.
+        let restart = Statistics { bf_table_size: Some(0), ..statistics(1210, 1185, 3) };
+        assert_eq!(tick(restart).0, [None; 4]);
+        assert_eq!(tick(statistics(1240, 1185, 5)).0[1], Some(4.0));
     }
 
     /// slurmctld leaves the figures of the last cycle as they are for hours.

@@ -10,7 +10,7 @@ use crate::levels::{Name, OTHER, Table};
 use crate::named_paths::Points;
 use crate::replies::SurveyReplies;
 use crate::rpc_metrics::{
-    CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels, push_types, rpc_metrics,
+    CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels, Since, push_types, rpc_metrics,
 };
 use crate::settings::{Setting, Value};
 
@@ -106,7 +106,7 @@ impl Collect<SurveyReplies> for Slurmdbd {
             let is_same =
                 |reply: &Reply| matches!(reply, Reply::Slurmdbd(before) if before.since == *since);
             before.reply.as_ref().filter(|reply| is_same(reply))?;
-            derive::seconds_between(before, reading, self.interval)
+            derive::seconds_between(before, reading, self.interval).map(Since::Reading)
         });
         push_types(&RPC_LEVELS, type_name, &tables, growth.as_ref(), points);
         let users = (users.as_slice(), &tables);

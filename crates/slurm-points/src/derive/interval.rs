@@ -6,6 +6,8 @@
 
 use slurm_snapshot::{Release, Statistics};
 
+use super::nothing_yet;
+
 /// The first release in which `schedule_cycle_sum` is a `u64` in slurmctld.
 const WIDE_CYCLE_SUM: Release = Release::new(25, 11);
 
@@ -105,6 +107,17 @@ impl Interval {
         }
     }
 
+    /// The growth within the `seconds` since all counters were reset.
+    pub(crate) fn since_reset(new: &Statistics, release: Release, seconds: f64) -> Self {
+        // What a cycle examined before a reset within it is lost, and only one cycle shows when it
+        // began.
+        let is_whole = new.bf_active == 0
+            && new.bf_cycle_counter == 1
+            && new.bf_when_last_cycle > Some(new.req_time_start);
+        let old = Statistics { bf_active: (!is_whole).into(), ..nothing_yet() };
+        Self::new(&old, new, release, seconds)
+    }
+
     /// So many in a minute.
     pub fn per_minute(&self, count: impl Into<f64>) -> f64 {
         count.into() * 60.0 / self.seconds
@@ -167,6 +180,50 @@ pub const fn exact_f64(value: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn since_a_reset_the_counters_are_the_growth() {
+        let new = Statistics {
+            req_time: 115,
+            req_time_start: 100,
+            schedule_cycle_counter: 5,
+            schedule_cycle_sum: Some(5000),
+            schedule_cycle_max: 2000,
+            schedule_cycle_depth: Some(50),
+            bf_cycle_counter: 1,
+            bf_cycle_sum: Some(700),
+            bf_cycle_max: Some(700),
+            bf_depth_sum: Some(40),
+            bf_queue_len_sum: Some(30),
+            bf_when_last_cycle: Some(104),
+            jobs_submitted: 3,
+            ..nothing_yet()
+        };
+        let since = |new: &Statistics| Interval::since_reset(new, Release::new(24, 11), 15.0);
+        let interval = since(&new);
+        assert_eq!(interval.per_minute(interval.jobs.submitted), 12.0);
+        assert_eq!(
+            (interval.main.mean_time(), interval.main.mean_depth()),
+            (Some(1000.0), Some(10.0))
+        );
+        let means = |interval: Interval| {
+            (interval.bf.mean_time(), interval.bf.mean_depth(), interval.bf_queue_len)
+        };
+        assert_eq!(means(interval), (Some(700.0), Some(40.0), Some(30)));
+        // A cycle that was running at the reset has lost what it had examined by then.
+        for change in [
+            |s: &mut Statistics| s.bf_when_last_cycle = Some(100),
+            |s: &mut Statistics| s.bf_cycle_counter = 2,
+            |s: &mut Statistics| s.bf_active = 1,
+        ] {
+            let mut new = new.clone();
+            change(&mut new);
+            let (_, depth, queue) = means(since(&new));
+            assert_eq!((depth, queue), (None, None));
+        }
+        let empty = since(&nothing_yet());
+        assert_eq!((empty.per_minute(empty.main.count), empty.main.mean_time()), (0.0, None));
+    }
 
     /// The cycle examined 900 jobs before midnight UTC, and 100 after it. Statistics of the second
     /// look at it are like those of any cycle.

@@ -73,6 +73,18 @@ pub fn unbroken<'a>(
     Some((before.statistics.as_ref()?, span.seconds))
 }
 
+/// The seconds since `sdiag --reset` was run between two readings, of which alone slurmctld's
+/// counters are; `None` if nobody did, or if that is too short for a rate. slurmctld's clock has
+/// whole seconds.
+pub(crate) fn since_command(before: &Reading, now: &Reading, interval: u32) -> Option<f64> {
+    let span = span(before, now, interval).filter(|span| span.reset == Some(Reset::Command))?;
+    let (old, new) = statistics(before, now)?;
+    // Midnight moves the time since when counters are, and not those of RPCs.
+    (day(old.req_time_start) == day(new.req_time_start)).then_some(())?;
+    let seconds = new.req_time.saturating_sub(new.req_time_start) as f64;
+    (f64::from(interval) * NEAREST..span.seconds + 1.0).contains(&seconds).then_some(seconds)
+}
+
 /// The reason why the counters were reset between two readings, however far apart; `None` if they
 /// were not.
 pub(crate) fn reset(before: &Reading, now: &Reading) -> Option<Reset> {
@@ -91,6 +103,10 @@ fn statistics<'a>(
 /// Whether they are of two clusters.
 fn is_another(before: &Reading, now: &Reading) -> bool {
     matches!((&before.cluster, &now.cluster), (Some(old), Some(new)) if old != new)
+}
+
+const fn day(moment: i64) -> i64 {
+    moment.div_euclid(DAY)
 }
 
 fn slack(seconds: f64) -> f64 {
@@ -126,7 +142,6 @@ fn began_anew(old: &Statistics, new: &Statistics) -> Option<Reset> {
     }
     // slurmctld resets its counters when it first looks at the clock on a new day (UTC); a busy one
     // does that late.
-    let day = |moment: i64| moment.div_euclid(DAY);
     if moved && kept && day(old.req_time_start) < day(new.req_time_start) && !restarted(old, new) {
         return Some(Reset::Midnight);
     }

@@ -53,6 +53,8 @@ pub(super) struct Truth {
     pub(super) replied: f64,
     /// The true resets since the last reading.
     pub(super) resets: Vec<Reset>,
+    /// The truth at the last `sdiag --reset`; `replied` is its moment.
+    pub(super) at_reset: Option<Box<Truth>>,
     reader_set: i64,
     slurmctld_set: i64,
 }
@@ -217,6 +219,8 @@ impl World {
         self.statistics.bf_backfilled_jobs = 0;
         self.statistics.rpc = None;
         self.truth.calls.clear();
+        self.truth.at_reset = None;
+        self.truth.at_reset = Some(Box::new(Truth { replied: self.time, ..self.truth.clone() }));
         self.rpcs(2035, 1);
     }
 
