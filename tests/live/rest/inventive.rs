@@ -79,7 +79,9 @@ fn answer(stream: TcpStream, request: &str, round: u64) -> io::Result<()> {
             let features = format!("{0},other,{0}.b/c;ü{1}", words[0], "x".repeat(300));
             format!(
                 r#"{{"name":"{name}","state":["IDLE","{}"],"state_flags":["{}"],"cpus":8,"alloc_cpus":2,
-                "effective_cpus":8,"gres":"gpu:{}:2,gpu:{}:1,shard:{}:8","gres_used":"gpu:{}:1,shard:{0}:1(1/8)","slurmd_version":"{}.{}.{n}","active_features":"{features}",
+                "effective_cpus":8,"gres":"gpu:{}:2,gpu:{}:1,shard:{}:8",
+                "gres_used":"gpu:{}:1,shard:{0}:1(1/8)","slurmd_version":"{}.{}.{n}",
+                "active_features":"{features}",
                 "partitions":["{}"],"real_memory":1000,"alloc_memory":10,"cpu_load":100,"reason":"{}"}}"#,
                 words[0],
                 words[1],

@@ -141,7 +141,8 @@ impl Frequent {
 
 metrics! {
     METRICS: IntervalValues =
-        average("seconds", "s", |k| k.interval?.seconds, "real time between the two readings, or since `sdiag --reset` was run between them"),
+        average("seconds", "s", |k| k.interval?.seconds, "real time \
+            between the two readings, or since `sdiag --reset` was run between them"),
         average("jobs_submitted_per_minute", "1/min", |k| rate(k, |i| i.jobs.submitted), "jobs \
             submitted"),
         average("jobs_started_per_minute", "1/min", |k| rate(k, |i| i.jobs.started),
