@@ -211,6 +211,9 @@ pub(crate) struct Ledger {
     answered: bool,
     /// Ticks that are done and have not yet been collected by the caller.
     done: Vec<u64>,
+    /// Ticks that had left the queue, and are counted as unproved, which the caller has not
+    /// collected yet.
+    counted: Vec<u64>,
     /// With a window above zero: ticks that were written for the first time and have not yet been
     /// collected by the caller.
     written: Vec<u64>,
@@ -429,10 +432,11 @@ impl Ledger {
         self.answered = true;
         self.recover();
         let window = self.resend_window;
-        self.finish(|held| match held.stage {
+        let done = self.finish(|held| match held.stage {
             DeliveryStage::Read(read) => last_write.is_some_and(|written| written >= read + window),
             _ => false,
         });
+        self.done.extend(done);
         for held in self.batches.values_mut() {
             match &mut held.stage {
                 DeliveryStage::Written(on, _) if *on == connection => {
@@ -468,10 +472,11 @@ impl Ledger {
             self.handed_over.remove(&connection);
         }
         let is_ours = |stage| matches!(stage, DeliveryStage::Written(on, _) if on == connection);
-        self.finish(|held| match held.stage {
+        let done = self.finish(|held| match held.stage {
             DeliveryStage::Written(_, Some(since)) => is_ours(held.stage) && now >= since + window,
             _ => false,
         });
+        self.done.extend(done);
         for held in self.batches.values_mut().filter(|held| is_ours(held.stage)) {
             if let DeliveryStage::Written(_, since) = &mut held.stage {
                 since.get_or_insert(now);
@@ -511,7 +516,9 @@ impl Ledger {
         };
         let points: u64 = self.batches.values().filter(counted).map(|held| held.points).sum();
         self.count_unproved(points);
-        self.finish(gone);
+        let gone = self.finish(gone);
+        let gone_to = if once { &mut self.done } else { &mut self.counted };
+        gone_to.extend(gone);
         for (&batch, held) in self.batches.iter_mut().filter(|(_, held)| which(held.stage)) {
             self.sums.change(held, |held| held.stage = DeliveryStage::Due);
             self.due.insert(held.due_key(batch, self.by_time));
@@ -607,6 +614,11 @@ impl Ledger {
         [self.oldest_unsent(), lost_at.map(|at| now.unix(at))].into_iter().flatten().min()
     }
 
+    /// Whether it is known, if only because it may still have to be counted.
+    pub(crate) fn has(&self, batch: u64) -> bool {
+        self.batches.contains_key(&batch)
+    }
+
     pub(crate) fn holds(&self, batch: u64) -> bool {
         self.batches.get(&batch).is_some_and(|held| !held.evicted)
     }
@@ -618,19 +630,26 @@ impl Ledger {
         handed_over.fold(self.sums.written, |unread, _| unread.saturating_add(1))
     }
 
-    fn finish(&mut self, which: impl Fn(&LedgerBatch) -> bool) {
+    /// Removes these ticks.
+    fn finish(&mut self, which: impl Fn(&LedgerBatch) -> bool) -> Vec<u64> {
+        let mut gone = Vec::new();
         self.batches.retain(|&batch, held| {
-            let is_done = which(held);
-            if is_done {
+            let is_gone = which(held);
+            if is_gone {
                 self.sums.subtract(held);
-                self.done.push(batch);
+                gone.push(batch);
             }
-            !is_done
+            !is_gone
         });
+        gone
     }
 
     pub(crate) fn take_done(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.done)
+    }
+
+    pub(crate) fn take_counted(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.counted)
     }
 
     pub(crate) fn take_written(&mut self) -> Vec<u64> {

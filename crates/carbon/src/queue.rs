@@ -24,7 +24,7 @@ use tracing::{error, warn};
 
 pub use self::outbox::Status;
 pub(crate) use self::outbox::{DueBatch, DueFilter, Loaded, Outbox};
-use self::state::{QueueState, QueuedBatch};
+use self::state::{QueueState, QueuedBatch, Unpublished};
 use crate::clock::Moment;
 use crate::store::{AppendedBatch, Changes, Event, Lock, Store, StoreError, Summary};
 use carbon_wire::Batch;
@@ -151,46 +151,48 @@ impl Queue {
 
     /// Adds a batch without waiting. An empty batch is ignored.
     pub fn push(&self, batch: &Batch) {
-        self.push_as(batch, [], false);
+        self.push_as(batch, None, false);
     }
 
-    /// Lets what was too old leave the file together with the next batch, which has the counts that
-    /// the queue and its senders have now. Until then the next run finds it, and counts it.
-    pub fn forget_counted(&self) {
+    /// Says that the next batch has the counts that the queue and its senders have now. What is not
+    /// in a batch on the disk is counted by the next run.
+    pub fn tell_counts(&self) {
         let mut state = self.shared.state();
-        let counted = std::mem::take(&mut state.counted);
-        state.changes.forget.extend(counted);
+        let told = std::mem::take(&mut state.told);
+        state.changes.told.extend(told);
     }
 
     /// Adds a batch that may have to be taken back, without waiting. It is sent while it is the
     /// newest, over a connection on which everything was acknowledged; otherwise it waits for
     /// [`Queue::confirm`] or [`Queue::withdraw`], also after a restart.
     pub fn push_provisional(&self, batch: &Batch) {
-        self.push_as(batch, [], true);
+        self.push_as(batch, None, true);
     }
 
-    /// Adds a batch without waiting, and stores bytes by name with it: they reach the disk together
-    /// with the batch, never before it. The newest bytes of each name are kept.
-    pub fn push_with(&self, batch: &Batch, states: impl IntoIterator<Item = (String, Arc<[u8]>)>) {
-        self.push_as(batch, states, false);
+    /// Adds a batch without waiting, and stores bytes by name with it: both are on the disk, or
+    /// none. It is not sent before that, however long the disk takes. Returns a ticket for
+    /// [`Queue::kept`]; until that is kept, no other such batch may be added.
+    pub fn push_with(
+        &self,
+        batch: &Batch,
+        states: impl IntoIterator<Item = (String, Arc<[u8]>)>,
+    ) -> u64 {
+        self.push_as(batch, Some(states.into_iter().collect()), false)
     }
 
     fn push_as(
         &self,
         batch: &Batch,
-        states: impl IntoIterator<Item = (String, Arc<[u8]>)>,
+        states: Option<BTreeMap<String, Arc<[u8]>>>,
         provisional: bool,
-    ) {
-        let states: BTreeMap<_, _> = states.into_iter().collect();
-        if !states.is_empty() {
-            let mut state = self.shared.state();
-            state.states.extend(states.clone());
-            state.changes.states.extend(states);
-        }
+    ) -> u64 {
         let frames: Arc<[Frame]> = match frames(batch) {
-            Ok(frames) if frames.is_empty() => return,
+            Ok(frames) if frames.is_empty() => return states.map_or(0, |states| self.keep(states)),
             Ok(frames) => frames.into(),
-            Err(error) => return error!(%error, "a tick cannot be encoded and is lost"),
+            Err(error) => {
+                error!(%error, "a tick cannot be encoded and is lost");
+                return states.map_or(0, |states| self.keep(states));
+            }
         };
         let (now, moment) = (Instant::now(), Moment::now());
         let mut state = self.shared.state();
@@ -214,10 +216,13 @@ impl Queue {
         state.status.memory_bytes += summary.bytes;
         state.batches.insert(id, held);
         state.has_provisional |= provisional;
-        state.unpublished.insert(id, now + COMMIT_PATIENCE);
+        let has_states = states.is_some();
+        let until = (!has_states).then(|| now + COMMIT_PATIENCE);
+        let mut due = state.configured();
+        state.unpublished.insert(id, Unpublished { until, due: due.clone() });
         state.expire(moment);
+        let ticket = states.map_or(0, |states| state.add_states(states));
         if let Some(store) = &self.shared.store {
-            let mut due = state.configured();
             due.extend(provisional.then(|| Arc::from(provisional::NAME)));
             state.tell_writing();
             state.changes.append.push(AppendedBatch {
@@ -226,14 +231,19 @@ impl Queue {
                 pushed: Some(moment),
                 frames,
                 due,
+                has_states,
             });
             state.hand_over(store);
             self.shared.appended.notify_one();
         } else {
             state.changes = Changes::default();
             state.publish(id);
+            if has_states {
+                state.kept.send_replace(ticket);
+            }
         }
         state.trim();
+        ticket
     }
 
     /// Stores bytes by name without a batch. Returns a ticket: [`Queue::kept`] waits with it until
@@ -241,14 +251,11 @@ impl Queue {
     pub fn keep(&self, states: impl IntoIterator<Item = (String, Arc<[u8]>)>) -> u64 {
         let states: BTreeMap<_, _> = states.into_iter().collect();
         let mut state = self.shared.state();
-        state.ticket = state.ticket.saturating_add(1);
-        let ticket = state.ticket;
-        state.states.extend(states.clone());
+        let ticket = state.add_states(states);
         if let Some(store) = &self.shared.store {
-            state.changes.states.extend(states);
-            state.changes.ticket = ticket;
             state.hand_over(store);
         } else {
+            state.changes = Changes::default();
             state.kept.send_replace(ticket);
         }
         ticket
@@ -378,7 +385,7 @@ async fn follow(shared: Arc<SharedQueue>, mut events: mpsc::UnboundedReceiver<Ev
     let mut pushed = Instant::now();
     let mut idle_until = None;
     loop {
-        let patience = shared.state().unpublished.values().next().copied();
+        let patience = shared.state().unpublished.values().find_map(|its| its.until);
         let timer = patience.or(idle_until);
         tokio::select! {
             // Without the file's thread the queue continues in memory.

@@ -12,26 +12,32 @@
 //! # Layout
 //!
 //! ```text
-//! queue-…07.log        queue-…12.log        queue-…15.log
-//! begin                begin                begin
-//!  7 batch             12 batch             15 written
-//!  8 batch, 9 done     13 evicted           16 batch
-//! 10 batch, 11 state   14 batch             17 done   ◀── the next commit
-//! └ leaves first       └ only read          └ the newest: only this one is written
+//! queue-…07.log        queue-…12.log          queue-…15.log         queue-…03.state
+//! begin                begin                  begin, states 1 3     queue-…01.state
+//!  7 batch             12 batch, 8 done       15 written
+//!  8 batch             13 7 counted, 7 done   16 batch, states 3 4  queue-…04.state
+//! 10 batch, states 1   14 batch               17 16 done, 7 told    ◀── the next commit
+//! └ leaves first       └ only read            └ the newest: only this one is written
 //! ```
 //!
-//! A segment has the number of its first record as its name. Each record has a number, one higher
-//! than the last, and the totals of its segment before it: what is missing between two records is
-//! known, and damage costs only the damaged record. record.rs has the format. `queue.lock` belongs
-//! to one process, and `queue.reserve` is room for a full disk.
+//! A record is one group, which is there as a whole or not at all: a batch, what has become of
+//! others, what was counted, and which files have the states. A segment has the number of its first
+//! record as its name. Each record has a number, one higher than the last, and the totals of its
+//! segment before it: what is missing between two records is known, and damage costs only the
+//! damaged record. record.rs has the format. `queue.lock` belongs to one process, and
+//! `queue.reserve` is room for a full disk.
 //!
 //! # Writing (log.rs)
 //!
 //! A commit is one write to the newest segment and one sync; if it has nothing to record, it is
-//! neither. A segment is made with its first record, and its name is synced before that counts. A
-//! new one is begun when the newest is full, after each start, and after each error but one: if the
-//! disk is full, the torn end is cut off, and the segment is written on. What a commit could not
-//! write is written with the next one, from memory (keeper.rs).
+//! neither. A torn write loses its last group. A segment is made with its first record, and its name
+//! is synced before that counts. A new one is begun when the newest is full, after each start, and
+//! after each error but one: if the disk is full, the torn end is cut off, and the segment is
+//! written on. What a commit could not write is written with the next one, from memory (keeper.rs).
+//!
+//! A state is a file that is never changed, on the disk before a record names it. A record that
+//! names any names all, and so does each `begin`. Files that the newest two such records do not name
+//! are removed.
 //!
 //! # Reading
 //!
@@ -42,20 +48,22 @@
 //! # Leaving (log.rs, room.rs)
 //!
 //! Segments are removed whole, from the front: when nothing in them is due, or at `max_bytes` even if
-//! something is. The newest states and the list of evicted batches are copied before. On a full disk
-//! segments that have neither are removed before anything is written.
+//! something is. What is lost with a batch is counted in the same group, on the disk before the batch
+//! is gone. The count stays in the log, and is copied before its segment leaves, until a tick that
+//! has it is on the disk (`told`). On a full disk the reserve is the room for that.
 //!
 //! # Starting (restore.rs)
 //!
 //! A start reads all segments, and then takes from the disk what it does not find there: a torn
-//! record at the end of the newest segment, segments at the end that have no record, and those whose
-//! commits have failed. Only what is behind the last whole record is cut off, only if it could be
-//! read, and only if every segment is of this version. If the disk refuses this, the log is not
-//! opened; the queue is in memory, and tries again. So no later start can find what an earlier one
-//! did not.
+//! record at the end of the newest segment, segments at the end that have no record, those whose
+//! commits have failed, and states that nothing names. Only what is behind the last whole record is
+//! cut off, only if it could be read, and only if every segment is of this version. If the disk
+//! refuses this, the log is not opened; the queue is in memory, and tries again. So no later start
+//! can find what an earlier one did not. What was counted and not told is counted by the new run.
 //!
 //! Not promised: damage to the very last record, and files that are removed or cut while no daemon
-//! runs, look like a power cut if no later record shows otherwise.
+//! runs, look like a power cut if no later record shows otherwise. Damage to a record without a
+//! batch may cost a count.
 
 #[expect(clippy::disallowed_methods, reason = "only the queue's thread calls it")]
 mod disk;
@@ -76,6 +84,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use self::keeper::Keeper;
@@ -97,6 +106,29 @@ pub(crate) struct AppendedBatch {
     pub(crate) frames: Arc<[Frame]>,
     /// The destinations that have not received it.
     pub(crate) due: Vec<Arc<str>>,
+    /// It is one group with the states of its commit.
+    pub(crate) has_states: bool,
+}
+
+/// Points that a destination never received, or perhaps not, because their batch has left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counted {
+    pub(crate) to: Arc<str>,
+    /// The batch. Of what a start finds damaged it is no batch's id.
+    pub(crate) id: u64,
+    pub(crate) points: u64,
+    pub(crate) why: Why,
+}
+
+/// Which counter they belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Why {
+    Full,
+    Age,
+    Damaged,
+    Withdrawn,
+    /// They were written, and it was not proved that they were read.
+    Unproved,
 }
 
 /// The changes of one commit.
@@ -109,14 +141,16 @@ pub(crate) struct Changes {
     pub(crate) done: Vec<(Arc<str>, u64)>,
     /// Batches that nobody needs any more.
     pub(crate) forget: Vec<u64>,
-    /// (destination, batch, points): removed before it was proved that the destination has read
-    /// them.
-    pub(crate) evicted: Vec<(Arc<str>, u64, u64)>,
+    /// What is lost with batches that are forgotten. The next start returns it, unless it is told
+    /// before.
+    pub(crate) counted: Vec<Counted>,
+    /// (destination, batch): the newest batch has its count.
+    pub(crate) told: Vec<(Arc<str>, u64)>,
     /// (destination, batch): written for the first time.
     pub(crate) written: Vec<(Arc<str>, u64)>,
     /// The destinations that may be written to after these changes; `None`: as before.
     pub(crate) writing: Option<Vec<Arc<str>>>,
-    /// Other bytes to store, by name; only the newest of each.
+    /// Other bytes to store, by name; only the newest of each. Without bytes the name goes.
     pub(crate) states: BTreeMap<String, Arc<[u8]>>,
     /// The ticket of the newest states that somebody waits for; 0: none.
     pub(crate) ticket: u64,
@@ -124,22 +158,21 @@ pub(crate) struct Changes {
 
 impl Changes {
     /// Splits the changes into commits that each fit into a segment, or have one batch, because a
-    /// segment is removed as a whole. The limit is in the first commit, and what is done of earlier
-    /// batches, which makes room on a full disk; other outcomes are in the last. States are in a
-    /// commit of their own after that of the batches: any record of a torn commit may be missing,
-    /// and a state may say that a batch is there.
+    /// segment is removed as a whole. What has become of earlier batches is in the first commit,
+    /// because that makes room on a full disk. States may need more room than ticks, so they are in
+    /// the last one, with the batches that belong to them.
     fn pieces(mut self, max_bytes: u64) -> Vec<Self> {
         let most = usize::try_from(segment_bytes(max_bytes)).unwrap_or(usize::MAX);
-        let appended = self.append.iter().map(|kept| kept.id);
-        let later: BTreeSet<u64> =
-            appended.chain(self.evicted.iter().map(|(_, id, _)| *id)).collect();
-        let first = Self {
+        let later: BTreeSet<u64> = self.append.iter().map(|kept| kept.id).collect();
+        let mut piece = Self {
             max_bytes: self.max_bytes.take(),
             done: self.done.extract_if(.., |(_, id)| !later.contains(id)).collect(),
             forget: self.forget.extract_if(.., |id| !later.contains(id)).collect(),
+            counted: self.counted.extract_if(.., |its| !later.contains(&its.id)).collect(),
             ..Self::default()
         };
-        let (mut pieces, mut piece, mut bytes) = (Vec::new(), first, 0_usize);
+        let (mut pieces, mut bytes) = (Vec::new(), 0_usize);
+        let with_states: Vec<_> = self.append.extract_if(.., |kept| kept.has_states).collect();
         for kept in std::mem::take(&mut self.append) {
             let size: usize = kept.frames.iter().map(|frame| frame.body.len()).sum();
             bytes = bytes.saturating_add(size);
@@ -149,13 +182,14 @@ impl Changes {
             }
             piece.append.push(kept);
         }
-        if !piece.append.is_empty() && !self.states.is_empty() {
-            pieces.push(std::mem::take(&mut piece));
+        let (states, ticket) = (std::mem::take(&mut self.states), self.ticket);
+        if piece.append.is_empty() || states.is_empty() && with_states.is_empty() {
+            piece.append.extend(with_states);
+            pieces.push(Self { states, ticket, ..piece.and(self) });
+        } else {
+            pieces.push(Self { ticket: 0, ..piece.and(self) });
+            pieces.push(Self { append: with_states, states, ticket, ..Self::default() });
         }
-        self.done.extend(std::mem::take(&mut piece.done));
-        self.forget.extend(std::mem::take(&mut piece.forget));
-        let Self { max_bytes, append, .. } = piece;
-        pieces.push(Self { max_bytes, append, ..self });
         pieces
     }
 
@@ -171,7 +205,8 @@ impl Changes {
         self.append.extend(later.append);
         self.done.extend(later.done);
         self.forget.extend(later.forget);
-        self.evicted.extend(later.evicted);
+        self.counted.extend(later.counted);
+        self.told.extend(later.told);
         self.written.extend(later.written);
         self.writing = later.writing.or(self.writing);
         self.states.extend(later.states);
@@ -205,14 +240,14 @@ pub(crate) struct Restored {
     pub(crate) written: Vec<(Arc<str>, u64)>,
     /// Those that may have been: the daemon was killed while it could write them.
     pub(crate) perhaps_written: Vec<(Arc<str>, u64)>,
-    /// Points of each destination that are damaged or missing.
-    pub(crate) lost: BTreeMap<Arc<str>, u64>,
+    /// What was counted and is in no batch, and what is damaged or missing now. What was written can
+    /// no longer be proved to be read.
+    pub(crate) counted: Vec<Counted>,
     /// How many records are damaged or missing.
     pub(crate) damaged: u64,
-    /// Points of each destination that were removed before it was proved that it had read them; it
-    /// can no longer be proved.
-    pub(crate) unproved: BTreeMap<Arc<str>, u64>,
     pub(crate) states: BTreeMap<String, Arc<[u8]>>,
+    /// The names of those that are damaged or missing.
+    pub(crate) damaged_states: Vec<String>,
 }
 
 /// A batch without its frames.

@@ -2,8 +2,8 @@
 //!
 //! A round reads the jobs that ended in the last `window`, or, if some may have been missed, since
 //! the ledger's floor: one piece after the other, the newest first. What was read when it ends, or
-//! when slurmdbd fails, is one commit, and no other round begins before that is on disk. slurmdbd
-//! may block for minutes: nothing else waits for it.
+//! when slurmdbd fails, is one commit with its batch, and no other round begins before that is on
+//! disk. slurmdbd may block for minutes: nothing else waits for it.
 
 mod phase;
 mod plan;
@@ -16,7 +16,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slurm_points::finished::{FinishedLedger, FinishedRound, Found, HOUR, RememberedSpan};
+use slurm_points::finished::{Counts, FinishedLedger, FinishedRound, Found, HOUR, RememberedSpan};
 use slurm_points::replies::ReplyCounters;
 use slurm_snapshot::{Reply, ReplyKind, errno, one_more};
 use tokio::time::Instant;
@@ -111,8 +111,7 @@ impl Accounting {
     }
 
     /// Reads what was counted from the queue's log. A first ledger must be on disk before anything
-    /// counts, and so must one whose batch the queue may lack: if the collector was off only for a
-    /// moment, that commit may not be on disk yet.
+    /// counts. If the collector was off only for a moment, its last commit may not be on disk yet.
     pub(crate) fn open(
         &mut self,
         cluster: &str,
@@ -126,11 +125,8 @@ impl Accounting {
         let Some(records) = records() else { return };
         let (ledger, found) = FinishedLedger::open(cluster, now, &records);
         report::opened(found);
-        let is_on_disk = found == Found::Whole;
-        let records = if is_on_disk { None } else { ledger.record().ok() };
-        if records.is_some() || is_on_disk && ledger.lacks_batch() {
-            self.phase = Phase::Committing(keep(records.into_iter().collect()), None);
-        }
+        let records = if found == Found::Whole { None } else { ledger.record().ok() };
+        self.phase = Phase::Committing(keep(records.into_iter().collect()), None);
         self.ledger = Some(ledger);
     }
 
@@ -214,12 +210,13 @@ impl Accounting {
     }
 
     /// Takes the outcome of the request. When the round is over, `keep` gets what must be on disk
-    /// before it counts. Returns the slot of a round that is only to be reported as unproved.
+    /// before it counts, and what its batch is made of, unless another host publishes it. Returns
+    /// the slot of a round that is only to be reported as unproved.
     pub(crate) fn take_reply(
         &mut self,
         outcome: Outcome,
         now: i64,
-        keep: impl FnOnce(Records) -> u64,
+        keep: impl FnOnce(Option<&Counts>, Records) -> u64,
     ) -> Option<i64> {
         if let Phase::Committing(..) = self.phase {
             return None;
@@ -320,7 +317,7 @@ impl Accounting {
         work: RoundUnderWay,
         ending: Ending,
         now: i64,
-        keep: impl FnOnce(Records) -> u64,
+        keep: impl FnOnce(Option<&Counts>, Records) -> u64,
     ) -> Option<i64> {
         let RoundUnderWay { mut round, quiet, is_published, to, .. } = work;
         if ending == Ending::Whole || to < round.window_from {
@@ -356,7 +353,10 @@ impl Accounting {
             self.report.short(self.plan.most_ids);
         }
         match ledger.records(&next) {
-            Ok(records) => self.phase = Phase::Committing(keep(records), Some(Box::new(next))),
+            Ok(records) => {
+                let counts = (!next.is_silent).then(|| next.counts());
+                self.phase = Phase::Committing(keep(counts, records), Some(Box::new(next)));
+            }
             Err(error) => error!(%error, "finished jobs cannot be counted"),
         }
         alone
@@ -367,22 +367,15 @@ impl Accounting {
         if let Phase::Committing(ticket, _) = self.phase { Some(ticket) } else { None }
     }
 
-    /// What waited for the disk is on it, so what was read counts. Returns whether its batch may be
-    /// sent.
-    pub(crate) fn commit(&mut self) -> bool {
-        let Some(ledger) = &mut self.ledger else { return false };
+    /// What waited for the disk is on it, so what was read counts.
+    pub(crate) fn commit(&mut self) {
         match mem::take(&mut self.phase) {
-            Phase::Committing(_, Some(next)) => {
-                let is_published = !next.is_silent;
-                ledger.adopt(*next);
-                is_published
+            Phase::Committing(_, next) => {
+                if let Some((ledger, next)) = self.ledger.as_mut().zip(next) {
+                    ledger.adopt(*next);
+                }
             }
-            // What an earlier run has counted and may not have sent.
-            Phase::Committing(_, None) => ledger.lacks_batch(),
-            phase => {
-                self.phase = phase;
-                false
-            }
+            phase => self.phase = phase,
         }
     }
 

@@ -148,7 +148,7 @@ fn what_leaves_the_queue_is_counted_where_it_may_be_lost_and_nowhere_twice() {
     write_all(&mut ledger, 1);
     ledger.remove(1);
     ledger.note_loss(seconds(2000));
-    assert_eq!(ledger.take_done(), [1]);
+    assert_eq!(ledger.take_counted(), [1]);
     assert_eq!(
         (ledger.unproved(), ledger.remove(2), ledger.unproved()),
         (10, Some(Removed::Counted), 20)

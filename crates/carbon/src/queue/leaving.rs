@@ -6,38 +6,64 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::Dropped;
-use super::state::{QueueState, QueuedBatch};
+use super::state::{DestinationState, QueueState, QueuedBatch};
+use super::{Dropped, QueueStatus};
 use crate::clock::{Moment, NO_STEP};
 use crate::ledger::Removed;
+use crate::store::{Counted, Why};
 
 /// Bytes of frames that are kept in memory in addition to the file. Other frames are read from disk
 /// when their turn comes.
 const MEMORY: usize = 16 << 20;
 
+/// Counts points of a destination, which nobody publishes as its own if it is not configured.
+pub(super) fn count(
+    status: &mut QueueStatus,
+    to: Option<&mut DestinationState>,
+    points: u64,
+    why: Why,
+) {
+    let counter = match (to.filter(|to| to.configured), why) {
+        (None, _) => &mut status.dropped_removed,
+        (Some(to), Why::Unproved) => return to.ledger.count_unproved(points),
+        (Some(DestinationState { status, .. }), why) => {
+            let Dropped { full, age, damaged, withdrawn } = &mut status.dropped;
+            match why {
+                Why::Full => full,
+                Why::Age => age,
+                Why::Withdrawn => withdrawn,
+                Why::Damaged | Why::Unproved => damaged,
+            }
+        }
+    };
+    *counter = counter.saturating_add(points);
+}
+
 impl QueueState {
-    /// Removes a batch. Points that a destination never received are lost and counted by `counter`.
-    /// Points that it may not have read are remembered until that is known. Returns whether there
-    /// are such points.
-    pub(super) fn drop_batch(&mut self, id: u64, counter: fn(&mut Dropped) -> &mut u64) -> bool {
+    /// Removes a batch. Points that a destination never received are lost, and counted because of
+    /// `why`. Points that it may not have read are remembered until that is known. Returns whether
+    /// there are such points. All counts are stored with this, until a tick has them.
+    pub(super) fn drop_batch(&mut self, id: u64, why: Why) -> bool {
         self.publish(id);
         let Some(held) = self.remove(id) else { return false };
         self.changes.append.retain(|kept| kept.id != id);
         self.changes.forget.push(id);
         let mut was_written = false;
         for (name, to) in &mut self.destinations {
-            let points = match to.ledger.remove(id) {
-                Some(Removed::Unwritten(left)) => left,
-                Some(Removed::Written) => {
-                    was_written |= to.configured;
-                    self.changes.evicted.push((Arc::clone(name), id, held.summary.points));
-                    continue;
-                }
-                Some(Removed::Counted) | None => continue,
+            let (points, why) = match to.ledger.remove(id) {
+                Some(Removed::Unwritten(left)) => (left, why),
+                Some(Removed::Written | Removed::Counted) => (held.summary.points, Why::Unproved),
+                None => continue,
             };
-            let dropped_removed = &mut self.status.dropped_removed;
-            *(if to.configured { counter(&mut to.status.dropped) } else { dropped_removed }) +=
-                points;
+            if to.ledger.has(id) {
+                was_written |= to.configured;
+            } else {
+                self.told.push((Arc::clone(name), id));
+            }
+            if why != Why::Unproved {
+                count(&mut self.status, Some(to), points, why);
+            }
+            self.changes.counted.push(Counted { to: Arc::clone(name), id, points, why });
         }
         self.count_removed();
         was_written
@@ -54,7 +80,7 @@ impl QueueState {
 
     /// Removes a batch because `max_bytes` has no room for it.
     pub(super) fn evict(&mut self, id: u64) {
-        let was_written = self.drop_batch(id, |dropped| &mut dropped.full);
+        let was_written = self.drop_batch(id, Why::Full);
         if was_written && !std::mem::replace(&mut self.status.window_short, true) {
             warn!(
                 "queue.max_bytes is too small for resend_window: older ticks cannot be sent again \
@@ -114,11 +140,9 @@ impl QueueState {
                     for ten minutes"
             );
         }
-        let before = self.changes.forget.len();
         for id in old {
-            self.drop_batch(id, |dropped| &mut dropped.age);
+            self.drop_batch(id, Why::Age);
         }
-        self.counted.extend(self.changes.forget.drain(before..));
         self.destinations.retain(|_, to| to.configured || !to.ledger.is_settled());
     }
 

@@ -12,7 +12,7 @@ use super::{COMMIT_PATIENCE, Dropped, QueueState, SharedQueue};
 use crate::clock::Moment;
 use crate::connection_error::ConnectionError;
 use crate::ledger::{Ledger, Ticks};
-use crate::store::StoreError;
+use crate::store::{StoreError, Why};
 use carbon_wire::{Frame, WireError, points};
 
 /// The next batch for a destination.
@@ -260,7 +260,7 @@ impl Outbox {
                 if matches!(damaged, Err(StoreError::Missing)) {
                     state.lose_with_files(due.id);
                 } else {
-                    state.drop_batch(due.id, |dropped| &mut dropped.damaged);
+                    state.drop_batch(due.id, Why::Damaged);
                 }
                 let error = damaged.err().map(|error| error.to_string());
                 error!(destination = %self.name, error, "a tick in the queue is damaged and lost");

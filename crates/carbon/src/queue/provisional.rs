@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::{Queue, QueueState};
+use crate::store::Why;
 
 /// No destination has this name.
 pub(super) const NAME: &str = "\0provisional";
@@ -42,7 +43,7 @@ impl Queue {
         let ids = state.provisional();
         let is_lost = |id: &u64| {
             let before = lost(&state);
-            state.drop_batch(*id, |dropped| &mut dropped.withdrawn);
+            state.drop_batch(*id, Why::Withdrawn);
             lost(&state) > before
         };
         ids.into_iter().filter(is_lost).count()

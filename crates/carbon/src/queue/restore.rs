@@ -1,17 +1,18 @@
 //! Takes over the batches that an earlier run left in the file, and finds out which parts are
 //! damaged, and what is left where the file was removed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{error, info, warn};
 
+use super::leaving::count;
 use super::provisional;
 use super::state::{DestinationState, QueueState, QueuedBatch};
 use crate::clock::Moment;
 use crate::duration::in_words;
-use crate::store::{AppendedBatch, Restored};
+use crate::store::{AppendedBatch, Counted, Restored, Why};
 
 impl QueueState {
     /// The file was removed while the daemon was running: what is in memory goes to the new one,
@@ -35,6 +36,7 @@ impl QueueState {
                 pushed: held.summary.pushed,
                 frames: Arc::clone(frames),
                 due: due.chain(held.provisional.then(|| Arc::from(provisional::NAME))).collect(),
+                has_states: false,
             });
         }
         let ticks = lost.len();
@@ -50,15 +52,19 @@ impl QueueState {
     /// forgets it.
     pub(super) fn lose_with_files(&mut self, id: u64) {
         self.removed.insert(id);
-        self.drop_batch(id, |dropped| &mut dropped.damaged);
+        self.drop_batch(id, Why::Damaged);
         self.changes.forget.retain(|other| *other != id);
+    }
+
+    /// Whether this run has had a batch.
+    fn had(&self, id: u64) -> bool {
+        let is_own = id < self.next_id && self.own.iter().any(|ids| ids.contains(&id));
+        is_own || self.in_files.contains(&id)
     }
 
     /// Whether the queue has had a batch, and is done with it or has counted it.
     fn is_over(&self, id: u64) -> bool {
-        let is_own = id < self.next_id && self.own.iter().any(|ids| ids.contains(&id));
-        let had = is_own || self.in_files.contains(&id);
-        had && !self.batches.contains_key(&id) && !self.removed.contains(&id)
+        self.had(id) && !self.batches.contains_key(&id) && !self.removed.contains(&id)
     }
 
     /// Leaves out what the queue knows better than files that have come back.
@@ -79,6 +85,15 @@ impl QueueState {
         restored.written.retain(|(_, id)| restored.batches.contains_key(id));
         restored.perhaps_written.retain(|(_, id)| restored.batches.contains_key(id));
         self.removed.retain(|id| !restored.batches.contains_key(id));
+        // What this run has counted.
+        let mut counted = std::mem::take(&mut restored.counted);
+        counted.retain(|Counted { to, id, .. }| {
+            let is_known = self.had(*id) || self.told.contains(&(Arc::clone(to), *id));
+            let is_open = self.destinations.get(to).is_some_and(|to| to.ledger.has(*id));
+            self.told.extend((is_known && !is_open).then(|| (Arc::clone(to), *id)));
+            !is_known
+        });
+        restored.counted = counted;
     }
 
     /// Takes over what the opened file contains.
@@ -97,26 +112,27 @@ impl QueueState {
                 "some records in the queue's files are damaged; the rest are unaffected"
             );
         }
+        if !restored.damaged_states.is_empty() {
+            error!(
+                states = restored.damaged_states.join(" "),
+                "some files in the queue's directory are damaged or missing: what is remembered \
+                    from earlier, or counts of finished jobs; ticks are unaffected"
+            );
+        }
         let is_destination = |name: &Arc<str>| **name != *provisional::NAME;
-        for (name, points) in restored.lost.into_iter().filter(|(name, _)| is_destination(name)) {
-            error!(destination = %name, points,
-                "points queued for this destination have been lost");
-            match self.destinations.get_mut(&name) {
-                Some(to) => {
-                    to.status.dropped.damaged = to.status.dropped.damaged.saturating_add(points)
-                }
-                None => {
-                    self.status.dropped_removed = self.status.dropped_removed.saturating_add(points)
-                }
+        let mut damaged: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+        for Counted { to, id, points, why } in restored.counted {
+            self.in_files.insert(id);
+            self.told.push((Arc::clone(&to), id));
+            if is_destination(&to) {
+                count(&mut self.status, self.destinations.get_mut(&to), points, why);
+                let damaged = damaged.entry(to).or_default();
+                *damaged = damaged.saturating_add(if why == Why::Damaged { points } else { 0 });
             }
         }
-        for (name, points) in restored.unproved {
-            match self.destinations.get_mut(&name) {
-                Some(to) => to.ledger.count_unproved(points),
-                None => {
-                    self.status.dropped_removed = self.status.dropped_removed.saturating_add(points)
-                }
-            }
+        for (name, points) in damaged.into_iter().filter(|(_, points)| *points > 0) {
+            error!(destination = %name, points,
+                "points queued for this destination have been lost");
         }
         let (ticks, oldest) =
             (restored.batches.len(), restored.batches.values().map(|batch| batch.timestamp).min());
@@ -157,17 +173,6 @@ impl QueueState {
         for (name, id) in restored.perhaps_written {
             let note = |to: &mut DestinationState| to.ledger.note_perhaps_written_earlier(id);
             self.destinations.entry(name).and_modify(note);
-        }
-        for id in held {
-            // A torn commit may have lost what its destinations are.
-            if self
-                .batches
-                .get(&id)
-                .is_some_and(|batch| batch.waiting == 0 && !self.unpublished.contains_key(&id))
-            {
-                self.remove(id);
-                self.changes.forget.push(id);
-            }
         }
         for (name, to) in self.destinations.iter().filter(|(_, to)| !to.configured) {
             say_removed(name, to.ledger.sums().held);

@@ -24,12 +24,11 @@ use carbon_wire::Frame;
 pub(super) struct QueueState {
     pub(super) limits: Limits,
     pub(super) batches: BTreeMap<u64, QueuedBatch>,
-    /// Batches that the senders do not have yet, and until when they wait for the commit before
-    /// they get them anyway.
-    pub(super) unpublished: BTreeMap<u64, Instant>,
+    /// Batches that the senders do not have yet.
+    pub(super) unpublished: BTreeMap<u64, Unpublished>,
     pub(super) destinations: BTreeMap<Arc<str>, DestinationState>,
-    /// Batches that are older than `max_age`, and counted, but not yet in a tick.
-    pub(super) counted: Vec<u64>,
+    /// (destination, batch): what was counted, but is not in a tick yet.
+    pub(super) told: Vec<(Arc<str>, u64)>,
     /// Changes that have not been handed to the file's thread.
     pub(super) changes: Changes,
     /// The newest bytes of each name.
@@ -60,6 +59,15 @@ pub(super) struct QueueState {
     /// Moment since which `durable` has its value, by CLOCK_BOOTTIME; `None`: since the start.
     pub(super) durable_since: Option<Duration>,
     pub(super) said_undurable: bool,
+}
+
+/// A batch whose commit is under way.
+#[derive(Debug)]
+pub(super) struct Unpublished {
+    /// When the senders get it anyway; `None`: only with its commit.
+    pub(super) until: Option<Instant>,
+    /// The destinations that it is for.
+    pub(super) due: Vec<Arc<str>>,
 }
 
 #[derive(Debug, Default)]
@@ -163,24 +171,42 @@ impl QueueState {
         configured.map(|(name, _)| Arc::clone(name)).collect()
     }
 
-    /// Gives a batch to every configured destination.
+    /// Stores bytes by name. Returns their ticket.
+    pub(super) fn add_states(&mut self, states: BTreeMap<String, Arc<[u8]>>) -> u64 {
+        self.ticket = self.ticket.saturating_add(1);
+        self.states.extend(states.clone());
+        self.changes.states.extend(states);
+        self.changes.ticket = self.ticket;
+        self.ticket
+    }
+
+    /// Gives a batch to the destinations that it is for.
     pub(super) fn publish(&mut self, id: u64) {
-        let was_unpublished = self.unpublished.remove(&id).is_some();
-        let Some(held) = self.batches.get_mut(&id).filter(|_| was_unpublished) else { return };
+        let Some(Unpublished { due, .. }) = self.unpublished.remove(&id) else { return };
+        let Some(held) = self.batches.get_mut(&id) else { return };
         trace!(tick = held.summary.timestamp, durable = held.durable, "tick kept");
         self.status.undurable += u64::from(!held.durable);
-        for destination in self.destinations.values_mut().filter(|to| to.configured) {
-            destination.take(id, held, true);
+        let window = self.limits.resend_window;
+        let removed = || DestinationState { configured: false, ..DestinationState::new(window) };
+        for name in due {
+            self.destinations.entry(name).or_insert_with(removed).take(id, held, true);
         }
         if held.waiting == 0 {
             self.remove(id);
         }
     }
 
-    /// Gives every batch whose commit is under way to the configured destinations.
+    /// The same, unless it has to wait for its commit.
+    fn publish_early(&mut self, id: u64) {
+        if self.unpublished.get(&id).is_some_and(|its| its.until.is_some()) {
+            self.publish(id);
+        }
+    }
+
+    /// Gives batches whose commit is under way to their destinations.
     pub(super) fn publish_all(&mut self) {
         let committing: Vec<u64> = self.unpublished.keys().copied().collect();
-        committing.into_iter().for_each(|id| self.publish(id));
+        committing.into_iter().for_each(|id| self.publish_early(id));
     }
 
     /// Releases the batches that `name` is done with.
@@ -188,6 +214,8 @@ impl QueueState {
         let done = self.destinations.get_mut(name).map(|to| to.ledger.take_done());
         let written = self.destinations.get_mut(name).map(|to| to.ledger.take_written());
         self.changes.written.extend(written.into_iter().flatten().map(|id| (Arc::clone(name), id)));
+        let counted = self.destinations.get_mut(name).map(|to| to.ledger.take_counted());
+        self.told.extend(counted.into_iter().flatten().map(|id| (Arc::clone(name), id)));
         for id in done.into_iter().flatten() {
             self.changes.done.push((Arc::clone(name), id));
             // It may have been evicted before it was done.
@@ -246,11 +274,7 @@ impl QueueState {
                 if is_in_time && std::mem::take(&mut self.said_undurable) {
                     info!("ticks are written to disk again");
                 }
-                for id in dropped {
-                    self.evict(id);
-                    // The file has already removed it.
-                    self.changes.forget.retain(|other| *other != id);
-                }
+                dropped.into_iter().for_each(|id| self.evict(id));
                 for id in appended {
                     if let Some(held) = self.batches.get_mut(&id) {
                         held.durable = true;
@@ -268,7 +292,7 @@ impl QueueState {
                     error!(%error, "cannot write ticks to disk; keeping them in memory until the \
                         disk is writable again");
                 }
-                appended.into_iter().for_each(|id| self.publish(id));
+                appended.into_iter().for_each(|id| self.publish_early(id));
             }
         }
         self.trim();
@@ -285,7 +309,8 @@ impl QueueState {
 
     /// Gives the senders, from memory, the batches that the disk has not confirmed in time.
     pub(super) fn lose_patience(&mut self, now: Instant) {
-        let late = self.unpublished.iter().filter(|(_, until)| **until <= now);
+        let is_late = |its: &Unpublished| its.until.is_some_and(|until| until <= now);
+        let late = self.unpublished.iter().filter(|(_, its)| is_late(its));
         let late: Vec<u64> = late.map(|(&id, _)| id).collect();
         for id in late {
             if !std::mem::replace(&mut self.said_undurable, true) {

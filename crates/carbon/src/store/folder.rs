@@ -137,11 +137,24 @@ pub(super) fn segment(dir: &Path, number: u64) -> PathBuf {
 
 /// Every segment, oldest first.
 pub(super) fn segments(dir: &Path) -> io::Result<Vec<u64>> {
+    numbers(dir, ".log")
+}
+
+/// The file of a state.
+pub(super) fn state(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("queue-{number:020}.state"))
+}
+
+/// The numbers of all such files.
+pub(super) fn states(dir: &Path) -> io::Result<Vec<u64>> {
+    numbers(dir, ".state")
+}
+
+fn numbers(dir: &Path, end: &str) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
-        let number =
-            name.to_str().and_then(|name| name.strip_prefix("queue-")?.strip_suffix(".log"));
+        let number = name.to_str().and_then(|name| name.strip_prefix("queue-")?.strip_suffix(end));
         let number = number
             .filter(|number| number.len() == 20 && number.bytes().all(|c| c.is_ascii_digit()));
         let number = number.and_then(|number| number.parse::<u64>().ok());

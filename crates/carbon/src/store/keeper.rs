@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::folder::{self, FolderLock};
 use super::log::Log;
-use super::{Changes, Event, StoreCommand, StoreError};
+use super::{Changes, Counted, Event, StoreCommand, StoreError};
 
 /// How long to wait before another attempt to open the log.
 const REOPEN_AFTER: Duration = Duration::from_secs(10);
@@ -145,9 +145,11 @@ impl Keeper {
         let Some(log) = self.log.take() else { return };
         (self.lock, self.tried) = (None, None);
         let states = log.states.into_iter().map(|(name, (_, bytes))| (name, bytes)).collect();
-        let evicted =
-            log.evicted.into_iter().map(|((to, id), (_, points))| (to, id, points)).collect();
-        let known = Changes { states, evicted, ..Changes::default() };
+        let counted = log.counted.into_iter().map(|((id, to), its)| {
+            let (points, why) = (its.points, its.why);
+            Counted { to, id, points, why }
+        });
+        let known = Changes { states, counted: counted.collect(), ..Changes::default() };
         self.owed = known.and(std::mem::take(&mut self.owed));
         self.say(Event::Removed);
     }
@@ -211,6 +213,7 @@ mod tests {
             pushed: None,
             frames: Arc::clone(&frames),
             due: vec!["a".into()],
+            has_states: false,
         };
         let append =
             |ids: Range<u64>| Changes { append: ids.map(kept).collect(), ..Changes::default() };
@@ -297,14 +300,12 @@ mod tests {
             keeper
         });
         let frames: Arc<[_]> = [Frame { points: 1, body: vec![7; 10] }].into();
-        let (timestamp, pushed, due) = (0, None, vec!["a".into()]);
-        let append = |id| {
-            let frames = Arc::clone(&frames);
-            Changes {
-                append: vec![AppendedBatch { id, timestamp, pushed, frames, due: due.clone() }],
-                ..Changes::default()
-            }
+        let due = vec!["a".into()];
+        let batch = |id| {
+            let (frames, due) = (Arc::clone(&frames), due.clone());
+            AppendedBatch { id, timestamp: 0, pushed: None, frames, due, has_states: false }
         };
+        let append = |id| Changes { append: vec![batch(id)], ..Changes::default() };
         assert_eq!(keepers[0].apply(append(1)), Some(vec![]));
         let [from, to] = dirs.each_ref().map(|dir| folder::segment(dir.path(), 1));
         std::fs::copy(from, to).unwrap();

@@ -10,8 +10,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::folder::{self, Named};
-use super::record::{self, Content, Done, FrameHead, Head, Totals, as_u32};
-use super::{Changes, StoreError, disk};
+use super::record::{
+    self, BatchHead, Content, Done, FrameHead, Group, Head, StateFile, StateFiles, Totals, Written,
+    as_u32,
+};
+use super::{Changes, Counted, StoreError, Why, disk};
 use crate::clock::Moment;
 use carbon_wire::{Frame, points};
 
@@ -19,7 +22,7 @@ use carbon_wire::{Frame, points};
 /// and another eighth is removed when it is full. The rest holds more than an hour of ticks of 18
 /// KB at 30 s. A single tick of 80,000 points would exceed this bound.
 pub const LEAST_FILE_BYTES: u64 = 4 << 20;
-/// The largest size of a segment, without a single larger batch and the states in it. It is an
+/// The largest size of a segment, without a single larger batch. It is an
 /// eighth of the least `max_bytes`, so that a `max_bytes` that is lowered removes little at a time.
 const MOST_SEGMENT: u64 = LEAST_FILE_BYTES / 8;
 
@@ -33,7 +36,7 @@ pub(super) struct LoggedBatch {
     pub(super) points: u64,
     /// The destinations that are not done with it.
     pub(super) due: Vec<Arc<str>>,
-    /// Those to which it was written before the log was opened.
+    /// Those to which it was written.
     pub(super) written: Vec<Arc<str>>,
     /// Those to which it may have been written when an earlier run was killed.
     pub(super) perhaps_written: Vec<Arc<str>>,
@@ -46,6 +49,18 @@ pub(super) struct Segment {
     pub(super) due: usize,
 }
 
+/// The newest bytes of each name, with their file.
+type States = BTreeMap<String, (StateFile, Arc<[u8]>)>;
+
+/// A count that no tick has as far as is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoggedCount {
+    /// `None`: it is recorded with the next commit.
+    pub(super) segment: Option<u64>,
+    pub(super) points: u64,
+    pub(super) why: Why,
+}
+
 /// The log of one folder.
 #[derive(Debug, Default)]
 pub(super) struct Log {
@@ -54,10 +69,13 @@ pub(super) struct Log {
     pub(super) boot: [u8; 16],
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) batches: BTreeMap<u64, LoggedBatch>,
-    /// The newest bytes of each name, with their segment.
-    pub(super) states: BTreeMap<String, (u64, Arc<[u8]>)>,
-    /// By destination and id: segment, points.
-    pub(super) evicted: BTreeMap<(Arc<str>, u64), (u64, u64)>,
+    pub(super) states: States,
+    /// The files that the newest two records with states name.
+    pub(super) named: [BTreeSet<u64>; 2],
+    /// All files of states.
+    pub(super) state_files: BTreeSet<u64>,
+    /// By batch and destination.
+    pub(super) counted: BTreeMap<(u64, Arc<str>), LoggedCount>,
     /// What was found at the start, for the next commit to record.
     pub(super) settled: Vec<Done>,
     /// What may have been written before the start, for the next commit to record.
@@ -74,8 +92,12 @@ pub(super) struct Log {
     pub(super) newest: Option<(File, Named)>,
     /// Whether a segment was removed since the folder was synced.
     pub(super) is_removal_unsynced: bool,
-    /// The size of the reserve; `None`: there is none.
-    pub(super) reserve: Option<u64>,
+    /// Whether there is a reserve.
+    pub(super) has_reserve: bool,
+}
+
+fn state_files(states: &States) -> StateFiles {
+    states.iter().map(|(name, (file, _))| (name.clone(), *file)).collect()
 }
 
 /// The largest size of a segment for this `max_bytes`.
@@ -86,12 +108,6 @@ pub(crate) fn segment_bytes(max_bytes: u64) -> u64 {
 impl Log {
     pub(super) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.bytes).sum()
-    }
-
-    /// The size of the newest states together.
-    pub(super) fn states_bytes(&self) -> u64 {
-        let sizes = self.states.values().map(|(_, bytes)| bytes.len());
-        u64::try_from(sizes.sum::<usize>()).unwrap_or(u64::MAX)
     }
 
     /// Whether the newest segment is still in the folder; `None`: there is none to look for.
@@ -106,11 +122,10 @@ impl Log {
         let finished = self.finished_by(changes);
         let dropped = match self.write_changes(changes, &finished, None) {
             Err(error) if error.is_full() && self.make_room(changes, &finished) => {
-                // First the reserve, if it was used: without it the states could not leave the last
+                // First the reserve, if it was used: without it no count could leave the last
                 // segment.
                 self.keep_reserve();
-                let has_copies = !self.states.is_empty() || !self.evicted.is_empty();
-                if has_copies && self.reserve.is_none() {
+                if !self.counted.is_empty() && !self.has_reserve {
                     return Err(error);
                 }
                 self.write_changes(changes, &finished, None)?
@@ -145,74 +160,165 @@ impl Log {
         finished: &BTreeSet<u64>,
         gone: Option<Vec<u64>>,
     ) -> Result<Vec<u64>, StoreError> {
-        let frames = changes.append.iter().flat_map(|kept| kept.frames.iter());
-        let sizes = frames
-            .map(|frame| frame.body.len())
-            .chain(changes.states.values().map(|bytes| bytes.len()));
-        let size = u64::try_from(sizes.sum::<usize>()).unwrap_or(u64::MAX);
+        let append: Vec<_> = changes.append.iter().filter(|kept| !kept.due.is_empty()).collect();
+        let frames = append.iter().flat_map(|kept| kept.frames.iter());
+        let size: usize = frames.map(|frame| frame.body.len()).sum();
+        let size = u64::try_from(size).unwrap_or(u64::MAX);
         let before = self.segments.get(&self.last).map_or(0, |segment| segment.bytes);
-        // Copies of large states would fill each segment at once, and go to the next with the next
-        // commit.
-        let most = segment_bytes(self.max_bytes).saturating_add(self.states_bytes());
+        let states = self.write_states(&changes.states)?;
+        let most = segment_bytes(self.max_bytes);
         let newest = self.newest.take().filter(|_| before.saturating_add(size) <= most);
         let (segment, before) =
             if newest.is_some() { (self.last, before) } else { (self.number, 0) };
         let gone = gone.unwrap_or_else(|| self.leaving(segment, size, finished));
 
+        let (mut groups, mut appended) = (Vec::new(), BTreeMap::new());
+        for (kept, nth) in append.iter().zip(0..) {
+            let number = self.number.saturating_add(nth);
+            let (id, due) = (kept.id, kept.due.clone());
+            let frames = kept.frames.iter().map(|frame| FrameHead::new(id, frame)).collect();
+            let millis =
+                |pushed: Moment| u64::try_from(pushed.boot.as_millis()).unwrap_or(u64::MAX);
+            let pushed = kept.pushed.map(|pushed| (millis(pushed), pushed.wall));
+            let timestamp = kept.timestamp;
+            let batch = BatchHead { id, timestamp, pushed, due: due.clone(), frames };
+            groups.push(Group { batch: Some(batch), ..Group::default() });
+            let logged = LoggedBatch {
+                segment,
+                offset: 0,
+                length: 0,
+                number,
+                points: points(&kept.frames),
+                due,
+                written: Vec::new(),
+                perhaps_written: Vec::new(),
+            };
+            appended.insert(id, logged);
+        }
+        // The rest is one group with the newest batch, which has the counts that are told.
+        let done = self.done(&appended, changes);
+        let counted = self.counted(&appended, changes, finished, &gone);
+        let written = self.written(&appended, changes, newest.is_none());
+        // If the newest segment leaves, nothing else names them.
+        let is_named = !gone.contains(&self.last) || self.states.is_empty();
+        let files = states.as_ref().or((!is_named).then_some(&self.states)).map(state_files);
+        let batch = groups.pop().and_then(|group| group.batch);
+        groups.push(Group { batch, done, counted, written, states: files });
+        groups.retain(|group| !group.is_empty());
+        if groups.is_empty() {
+            // There is no segment without a record. What was done may have left without one.
+            self.newest = newest;
+            let synced = if self.is_removal_unsynced { self.sync_folder() } else { Ok(()) };
+            synced.map_err(|source| StoreError::Io { path: self.dir.clone(), source })?;
+            return Ok(self.remove(&gone));
+        }
+
         let (mut number, mut totals) = (self.number, self.totals.clone());
         let (mut parts, mut end) = (Vec::new(), before);
         if newest.is_none() {
-            let content = Content::Begin { previous: self.last, boot: self.boot };
+            let (previous, boot) = (self.last, self.boot);
+            let content = Content::Begin { previous, boot, states: state_files(&self.states) };
             let head = Head { number, totals: std::mem::take(&mut totals), body: 0, content };
             let head = record::before_body(&head);
             end += u64::from(as_u32(head.len()));
             parts.push(Cow::Owned(head));
         }
-        let mut put = |content, totals: &Totals, body: Vec<_>| {
-            let bytes = as_u32(body.iter().map(|part: &&[u8]| part.len()).sum());
+        let mut last = Group::default();
+        for (nth, group) in groups.into_iter().enumerate() {
+            let its = append.get(nth);
+            let body = its.iter().flat_map(|kept| kept.frames.iter());
+            let body: Vec<&[u8]> = body.map(|frame| frame.body.as_slice()).collect();
+            let bytes = as_u32(body.iter().map(|part| part.len()).sum());
+            let content = Content::Group(group);
             let head = Head { number, totals: totals.clone(), body: bytes, content };
-            let head = record::before_body(&head);
-            let (offset, length) = (end, as_u32(head.len()));
-            end += u64::from(length) + u64::from(bytes);
-            parts.push(Cow::Owned(head));
-            parts.extend(body.into_iter().map(Cow::Borrowed));
-            let its_number = number;
-            number = number.saturating_add(1);
-            (its_number, offset, length)
-        };
-        let mut appended = BTreeMap::new();
-        for kept in changes.append.iter().filter(|kept| !kept.due.is_empty()) {
-            let (id, points, due) = (kept.id, points(&kept.frames), kept.due.clone());
-            let frames = kept.frames.iter().map(|frame| FrameHead::new(id, frame)).collect();
-            let millis =
-                |pushed: Moment| u64::try_from(pushed.boot.as_millis()).unwrap_or(u64::MAX);
-            let pushed = kept.pushed.map(|pushed| (millis(pushed), pushed.wall));
-            let content =
-                Content::Batch { id, timestamp: kept.timestamp, pushed, due: due.clone(), frames };
-            let body = kept.frames.iter().map(|frame| frame.body.as_slice()).collect();
-            let (number, offset, length) = put(content, &totals, body);
-            for to in &due {
-                let total = totals.entry(Arc::clone(to)).or_default();
-                *total = total.saturating_add(points);
+            let before_body = record::before_body(&head);
+            let length = as_u32(before_body.len());
+            if let Some(logged) = its.and_then(|kept| appended.get_mut(&kept.id)) {
+                (logged.offset, logged.length) = (end, length);
+                for to in &logged.due {
+                    let total = totals.entry(Arc::clone(to)).or_default();
+                    *total = total.saturating_add(logged.points);
+                }
             }
-            appended.insert(
-                id,
-                LoggedBatch {
-                    segment,
-                    offset,
-                    length,
-                    number,
-                    points,
-                    due,
-                    written: Vec::new(),
-                    perhaps_written: Vec::new(),
-                },
-            );
+            end += u64::from(length) + u64::from(bytes);
+            parts.push(Cow::Owned(before_body));
+            parts.extend(body.into_iter().map(Cow::Borrowed));
+            number = number.saturating_add(1);
+            if let Content::Group(group) = head.content {
+                last = group;
+            }
         }
-        let done = self.done(&appended, changes);
-        if !done.is_empty() {
-            put(Content::Done(done.clone()), &totals, Vec::new());
+        let is_new = newest.is_none();
+        self.newest = Some(self.write(newest, (segment, before), &parts, states.as_ref())?);
+        (self.number, self.last, self.totals) = (number, segment, totals);
+        self.segments.entry(segment).or_default().bytes = end;
+        (self.settled, self.perhaps_written) = (Vec::new(), Vec::new());
+        appended.into_iter().for_each(|(id, logged)| self.keep(id, logged));
+        last.done.iter().for_each(|done| self.finish(done));
+        for Counted { to, id, points, why } in last.counted {
+            let count = LoggedCount { segment: Some(segment), points, why };
+            self.counted.insert((id, to), count);
         }
+        if let Some(Written { ids, writing, .. }) = last.written {
+            self.writing = writing;
+            for (to, id) in ids {
+                self.batches.entry(id).and_modify(|logged| logged.written.push(to));
+            }
+        }
+        if is_new {
+            self.name_states();
+        }
+        if let Some(states) = states {
+            self.states = states;
+            self.name_states();
+        }
+        self.remove_unnamed();
+        let dropped = self.remove(&gone);
+        Ok(dropped)
+    }
+
+    /// What is lost with these changes, and with the segments in `gone`; and the counts in these,
+    /// as far as they are open.
+    fn counted(
+        &self,
+        appended: &BTreeMap<u64, LoggedBatch>,
+        changes: &Changes,
+        finished: &BTreeSet<u64>,
+        gone: &[u64],
+    ) -> Vec<Counted> {
+        let leaves = |segment: Option<u64>| segment.is_none_or(|segment| gone.contains(&segment));
+        let copied = self.counted.iter().filter(|(_, its)| leaves(its.segment));
+        let copied = copied.filter(|((id, _), _)| !changes.forget.contains(id));
+        let copied = copied.map(|((id, to), &LoggedCount { points, why, .. })| {
+            let (to, id) = (Arc::clone(to), *id);
+            Counted { to, id, points, why }
+        });
+        let mut counted: Vec<Counted> = copied.collect();
+        let is_dropped = |(id, logged): &(&u64, &LoggedBatch)| {
+            gone.contains(&logged.segment) && !appended.contains_key(id) && !finished.contains(id)
+        };
+        for (&id, logged) in self.batches.iter().filter(|_| !gone.is_empty()).filter(is_dropped) {
+            let is_written =
+                |to| logged.written.contains(to) || logged.perhaps_written.contains(to);
+            counted.extend(logged.due.iter().map(|to| {
+                let why = if is_written(to) { Why::Unproved } else { Why::Full };
+                Counted { to: Arc::clone(to), id, points: logged.points, why }
+            }));
+        }
+        counted.extend(changes.counted.iter().cloned());
+        // What was told or proved in the meantime is over.
+        let over: BTreeSet<_> = changes.done.iter().chain(&changes.told).collect();
+        counted.retain(|its| !over.contains(&(Arc::clone(&its.to), its.id)));
+        counted
+    }
+
+    /// What is recorded of writing, if anything has changed or a new segment needs it.
+    fn written(
+        &self,
+        appended: &BTreeMap<u64, LoggedBatch>,
+        changes: &Changes,
+        is_new: bool,
+    ) -> Option<Written> {
         let is_due = |(to, id): &&(Arc<str>, u64)| {
             let logged = appended.get(id).or_else(|| self.batches.get(id));
             logged.is_some_and(|logged| logged.due.contains(to))
@@ -220,50 +326,72 @@ impl Log {
         let ids: Vec<_> = changes.written.iter().filter(is_due).cloned().collect();
         let perhaps_written: Vec<_> = self.perhaps_written.iter().filter(is_due).cloned().collect();
         let writing = changes.writing.clone().unwrap_or_else(|| self.writing.clone());
-        let is_recorded = newest.is_some() || writing.is_empty();
-        if !ids.is_empty() || !perhaps_written.is_empty() || writing != self.writing || !is_recorded
-        {
-            let content = Content::Written { ids, perhaps_written, writing: writing.clone() };
-            put(content, &totals, Vec::new());
-        }
-        // The newest states of segments that will be removed are copied.
-        let mut states = changes.states.clone();
-        for (name, (_, bytes)) in self.states.iter().filter(|(_, (from, _))| gone.contains(from)) {
-            states.entry(name.clone()).or_insert_with(|| Arc::clone(bytes));
-        }
-        for (name, bytes) in &states {
-            let content = Content::State { name: name.clone(), sum: crc32fast::hash(bytes) };
-            put(content, &totals, vec![bytes]);
-        }
-        let copied = self.evicted.iter().filter(|(_, (from, _))| gone.contains(from));
-        let copied = copied.map(|((to, id), (_, points))| (Arc::clone(to), *id, *points));
-        // What was proved or counted in the meantime is not copied.
-        let is_open =
-            |(to, id, _): &_| !changes.done.iter().any(|done| done.0 == *to && done.1 == *id);
-        let evicted: Vec<_> =
-            copied.chain(changes.evicted.iter().cloned()).filter(is_open).collect();
-        if !evicted.is_empty() {
-            put(Content::Evicted(evicted.clone()), &totals, Vec::new());
-        }
+        let is_recorded = !is_new || writing.is_empty();
+        let is_same = ids.is_empty() && perhaps_written.is_empty() && writing == self.writing;
+        (!is_same || !is_recorded).then_some(Written { ids, perhaps_written, writing })
+    }
 
-        if number == self.number {
-            // There is no segment without a record. What was done may have left without one.
-            self.newest = newest;
-            let synced = if self.is_removal_unsynced { self.sync_folder() } else { Ok(()) };
-            synced.map_err(|source| StoreError::Io { path: self.dir.clone(), source })?;
-            return Ok(self.remove(&gone));
+    /// Writes new states to files of their own, which are on the disk before a record names them.
+    /// Returns all states; `None`: as before.
+    fn write_states(
+        &mut self,
+        new: &BTreeMap<String, Arc<[u8]>>,
+    ) -> Result<Option<States>, StoreError> {
+        if new.is_empty() {
+            return Ok(None);
         }
-        self.newest = Some(self.write(newest, (segment, before), &parts)?);
-        (self.number, self.last, self.totals) = (number, segment, totals);
-        self.segments.entry(segment).or_default().bytes = end;
-        (self.settled, self.perhaps_written, self.writing) = (Vec::new(), Vec::new(), writing);
-        appended.into_iter().for_each(|(id, logged)| self.keep(id, logged));
-        done.iter().for_each(|done| self.finish(done));
-        self.states.extend(states.into_iter().map(|(name, bytes)| (name, (segment, bytes))));
-        let evicted = evicted.into_iter().map(|(to, id, points)| ((to, id), (segment, points)));
-        self.evicted.extend(evicted);
-        let dropped = self.remove(&gone);
-        Ok(dropped)
+        let mut states = self.states.clone();
+        let mut made = Vec::new();
+        for (name, bytes) in new {
+            if bytes.is_empty() {
+                states.remove(name);
+                continue;
+            }
+            let number = self.state_files.last().map_or(1, |last| last.saturating_add(1));
+            let path = folder::state(&self.dir, number);
+            let written = disk::create(&path).and_then(|file| {
+                made.push(number);
+                self.state_files.insert(number);
+                disk::write(&file, &[Cow::Borrowed(bytes)])?;
+                disk::sync(&file)
+            });
+            if let Err(source) = written {
+                // No record names them, and the disk may be full.
+                made.into_iter().for_each(|number| self.remove_state(number));
+                return Err(StoreError::Io { path, source });
+            }
+            let sum = crc32fast::hash(bytes);
+            states.insert(name.clone(), (StateFile { number, sum }, Arc::clone(bytes)));
+        }
+        self.sync_folder().map_err(|source| StoreError::Io { path: self.dir.clone(), source })?;
+        Ok(Some(states))
+    }
+
+    fn sync_folder(&mut self) -> io::Result<()> {
+        disk::sync(&File::open(&self.dir)?)?;
+        self.is_removal_unsynced = false;
+        Ok(())
+    }
+
+    fn remove_state(&mut self, number: u64) {
+        if disk::remove(&folder::state(&self.dir, number)).is_ok() {
+            self.state_files.remove(&number);
+        }
+    }
+
+    /// The newest record names the states as they are.
+    fn name_states(&mut self) {
+        let [newest, before] = &mut self.named;
+        let files = self.states.values().map(|(file, _)| file.number);
+        *before = std::mem::replace(newest, files.collect());
+    }
+
+    /// Removes the files that neither the newest record with states names nor the one before: one of
+    /// the two may be damaged.
+    pub(super) fn remove_unnamed(&mut self) {
+        let needed: BTreeSet<u64> = self.named.iter().flatten().copied().collect();
+        let gone: Vec<u64> = self.state_files.difference(&needed).copied().collect();
+        gone.into_iter().for_each(|number| self.remove_state(number));
     }
 
     /// Appends to `newest`, which has this many bytes, or writes a new segment.
@@ -272,6 +400,7 @@ impl Log {
         newest: Option<(File, Named)>,
         (segment, before): (u64, u64),
         parts: &[Cow<'_, [u8]>],
+        states: Option<&States>,
     ) -> Result<(File, Named), StoreError> {
         let (path, is_new) = (folder::segment(&self.dir, segment), newest.is_none());
         let error = |source| StoreError::Io { path: path.clone(), source };
@@ -291,6 +420,13 @@ impl Log {
         });
         let Err(source) = synced else { return Ok(newest) };
         let error = error(source);
+        if is_torn {
+            // No record names the new states, and they may fill the disk.
+            let new = states.into_iter().flat_map(States::values).map(|(file, _)| file.number);
+            let of_ours = |number: &u64| !self.states.values().any(|its| its.0.number == *number);
+            let new: Vec<u64> = new.filter(of_ours).collect();
+            new.into_iter().for_each(|number| self.remove_state(number));
+        }
         // Nothing in a new segment counts. A torn end is cut off; after a sync that failed nobody
         // knows what is there. A full disk may take more of it later; what else was refused, such
         // as a file that is too large, may only concern this file.
@@ -312,7 +448,7 @@ impl Log {
             let logged = find(&id)
                 .filter(|logged| logged.due.contains(to))
                 .map(|logged| (logged.number, logged.points));
-            let gone = || self.evicted.contains_key(&(Arc::clone(to), id)).then_some((0, 0));
+            let gone = || self.counted.contains_key(&(id, Arc::clone(to))).then_some((0, 0));
             logged.or_else(gone).map(|(number, points)| Done {
                 to: Arc::clone(to),
                 number,
@@ -320,10 +456,18 @@ impl Log {
                 points,
             })
         };
-        let done = changes.done.iter().filter_map(|(to, id)| done_batch(to, *id));
-        let forgotten = changes.forget.iter().filter_map(|id| Some((*id, find(id)?)));
-        let forgotten =
-            forgotten.flat_map(|(id, its)| its.due.iter().filter_map(move |to| done_batch(to, id)));
+        // A batch that was counted is due again if its files have come back.
+        let is_gone =
+            |(to, id): &&(Arc<str>, u64)| find(id).is_none_or(|logged| !logged.due.contains(to));
+        let done = changes.done.iter().chain(changes.told.iter().filter(is_gone));
+        let done = done.filter_map(|(to, id)| done_batch(to, *id));
+        let forgotten = changes.forget.iter().flat_map(|&id| {
+            let due = find(&id).into_iter().flat_map(|its| &its.due);
+            let counted = self.counted.range((id, Arc::from(""))..);
+            let counted = counted.map(|(key, _)| key).take_while(move |key| key.0 == id);
+            let done: BTreeSet<_> = due.chain(counted.map(|(_, to)| to)).collect();
+            done.into_iter().filter_map(move |to| done_batch(to, id)).collect::<Vec<_>>()
+        });
         self.settled.iter().cloned().chain(done).chain(forgotten).collect()
     }
 
@@ -341,7 +485,7 @@ impl Log {
     }
 
     fn finish(&mut self, Done { to, id, .. }: &Done) {
-        self.evicted.remove(&(Arc::clone(to), *id));
+        self.counted.remove(&(*id, Arc::clone(to)));
         let Some(logged) = self.batches.get_mut(id) else { return };
         logged.due.retain(|other| other != to);
         if logged.due.is_empty() {
@@ -409,12 +553,6 @@ impl Log {
         }
     }
 
-    fn sync_folder(&mut self) -> io::Result<()> {
-        disk::sync(&File::open(&self.dir)?)?;
-        self.is_removal_unsynced = false;
-        Ok(())
-    }
-
     /// The frames of a batch that are undamaged.
     pub(super) fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
         let LoggedBatch { segment, offset, length, .. } =
@@ -429,7 +567,9 @@ impl Log {
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         file.read_exact_at(&mut bytes, offset).map_err(refused)?;
         let record = record::first(&bytes).and_then(Result::ok).ok_or_else(damaged)?;
-        let Content::Batch { frames: heads, .. } = record.head.content else {
+        let Content::Group(Group { batch: Some(BatchHead { frames: heads, .. }), .. }) =
+            record.head.content
+        else {
             return Err(damaged());
         };
         let mut at = offset.saturating_add(length.into());

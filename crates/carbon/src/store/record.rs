@@ -13,7 +13,7 @@
 //!
 //! The first three fields and the version keep their places in all later versions. The fields of
 //! [`Head`] and [`Content`] in their order, and the order of the kinds, are a version's. Any change
-//! raises it.
+//! raises it. A group has at most one batch, so that damage to a head costs no more.
 //!
 //! If a record's head is damaged, everything up to the next mark is skipped; a damaged frame costs
 //! only itself. A record whose number is not below that of the next segment is void, because its
@@ -25,15 +25,19 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::Counted;
 use carbon_wire::Frame;
 
-pub(super) const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 2;
 const MARK: [u8; 4] = [0xf5, b'q', 0xfa, b'l'];
 /// Mark, checksum, length and version.
 const FIXED: usize = 13;
 
 /// Points by destination.
 pub(super) type Totals = BTreeMap<Arc<str>, u64>;
+
+/// The file of each state, by its name.
+pub(super) type StateFiles = BTreeMap<String, StateFile>;
 
 /// A record without its body.
 #[derive(Debug, Serialize, Deserialize)]
@@ -48,41 +52,69 @@ pub(super) struct Head {
     pub(super) content: Content,
 }
 
-/// The contents of a record's head.
+/// The content of a record's head.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Content {
-    /// The NUMBER of the segment before, and the boot id.
+    /// The number of the segment before, the boot id, and the states as they are.
     Begin {
         previous: u64,
         boot: [u8; 16],
+        states: StateFiles,
     },
-    /// `pushed` is CLOCK_BOOTTIME in milliseconds and Unix seconds, if it was in this boot, `due`
-    /// the destinations. The body is the frames.
-    Batch {
-        id: u64,
-        timestamp: i64,
-        pushed: Option<(u64, i64)>,
-        due: Vec<Arc<str>>,
-        frames: Vec<FrameHead>,
-    },
-    Done(Vec<Done>),
-    /// `sum`: CRC-32 of the body.
-    State {
-        name: String,
-        sum: u32,
-    },
-    /// Destination, id and points of batches that were written, and not proved to be read, when
-    /// `max_bytes` or `max_age` removed them. A later `done` for the id cancels it.
-    Evicted(Vec<(Arc<str>, u64, u64)>),
-    /// Destinations and ids: batches that were written for the first time. `writing`: destinations
-    /// that may be written to after this record. A start that finds it as the last `Written` of the
-    /// log takes what is due to them as perhaps written. `perhaps_written`: what an earlier start
-    /// took so.
-    Written {
-        ids: Vec<(Arc<str>, u64)>,
-        perhaps_written: Vec<(Arc<str>, u64)>,
-        writing: Vec<Arc<str>>,
-    },
+    Group(Group),
+}
+
+/// What is there as a whole or not at all.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Group {
+    /// Its frames are the body.
+    pub(super) batch: Option<BatchHead>,
+    pub(super) done: Vec<Done>,
+    /// Each counts until it is done, or its batch is there after all.
+    pub(super) counted: Vec<Counted>,
+    pub(super) written: Option<Written>,
+    /// All states, from this record on.
+    pub(super) states: Option<StateFiles>,
+}
+
+impl Group {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.batch.is_none()
+            && self.done.is_empty()
+            && self.counted.is_empty()
+            && self.written.is_none()
+            && self.states.is_none()
+    }
+}
+
+/// `pushed` is CLOCK_BOOTTIME in milliseconds and Unix seconds, if it was in this boot, `due` the
+/// destinations.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct BatchHead {
+    pub(super) id: u64,
+    pub(super) timestamp: i64,
+    pub(super) pushed: Option<(u64, i64)>,
+    pub(super) due: Vec<Arc<str>>,
+    pub(super) frames: Vec<FrameHead>,
+}
+
+/// Destinations and ids: batches that were written for the first time. `writing`: destinations that
+/// may be written to after this record. A start that finds it as the last `Written` of the log takes
+/// what is due to them as perhaps written. `perhaps_written`: what an earlier start took so.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Written {
+    pub(super) ids: Vec<(Arc<str>, u64)>,
+    pub(super) perhaps_written: Vec<(Arc<str>, u64)>,
+    pub(super) writing: Vec<Arc<str>>,
+}
+
+/// A file that has a state.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct StateFile {
+    /// Part of its name.
+    pub(super) number: u64,
+    /// CRC-32 of its bytes.
+    pub(super) sum: u32,
 }
 
 /// `to` is done with a batch whose record has `number`. With an id of 0, points of that record are

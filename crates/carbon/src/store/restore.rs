@@ -2,15 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::folder::MOST_NUMBER;
-use super::log::{Log, LoggedBatch, Segment};
-use super::record::{self, Content, Done, FrameHead, Head, Record, Totals};
-use super::{Restored, StoreError, Summary, disk, folder};
+use super::log::{Log, LoggedBatch, LoggedCount, Segment};
+use super::record::{
+    self, BatchHead, Content, Done, FrameHead, Group, Head, Record, StateFiles, Totals, Written,
+};
+use super::{Counted, Restored, StoreError, Summary, Why, disk, folder};
 use crate::clock::Moment;
 
 /// The numbers of missing records, and the points that each destination has lost with them.
@@ -37,9 +40,10 @@ struct Scan {
     ends: BTreeMap<u64, Gap>,
     /// The number of the batch's record, destination, id, points.
     done: BTreeSet<(u64, Arc<str>, u64, u64)>,
-    /// The destinations that may have been written to after the last record, and the number of the
-    /// record that says so.
-    writing: (u64, Vec<Arc<str>>),
+    /// The destinations that may have been written to after the last record.
+    writing: Vec<Arc<str>>,
+    /// The states that each record names, and its segment.
+    named: Vec<(u64, StateFiles)>,
 }
 
 /// Adds points of a destination.
@@ -60,13 +64,8 @@ fn frames(heads: Vec<FrameHead>, mut body: &[u8]) -> impl Iterator<Item = (Frame
 
 /// Whether a kill cut off this record if it is the last one: its commit has not returned.
 fn is_torn(content: &Content, body: &[u8]) -> bool {
-    match content {
-        Content::Batch { id, frames: heads, .. } => {
-            frames(heads.clone(), body).any(|(head, its)| !head.fits(*id, its))
-        }
-        Content::State { sum, .. } => crc32fast::hash(body) != *sum,
-        _ => false,
-    }
+    let Content::Group(Group { batch: Some(batch), .. }) = content else { return false };
+    frames(batch.frames.clone(), body).any(|(head, its)| !head.fits(batch.id, its))
 }
 
 /// Whether these are a `begin`, and perhaps a last record that is torn. One that is torn before
@@ -129,19 +128,25 @@ impl Log {
             scan.log.segments.insert(segment, Segment { bytes, due: 0 });
             scan.log.last = segment;
         }
+        let named = scan.named.len();
         let mut has_lost = false;
         for (segment, bytes) in empty.iter().rev() {
             let (number, totals) = (scan.log.number, scan.log.totals.clone());
             let gaps = scan.gaps.len();
-            // What it says of others holds.
+            // What it says of the points of others holds. Numbers before it may be of a segment that
+            // failed and could not be removed.
             let _ = scan.segment(*segment, None, bytes);
             scan.log.totals = totals;
-            has_lost |= scan.gaps.iter().skip(gaps).any(|(_, lost)| !lost.is_empty());
+            let gaps = gaps.min(scan.gaps.len());
+            let told = scan.gaps.split_off(gaps).into_iter();
+            scan.gaps.extend(told.filter(|(_, lost)| !lost.is_empty()));
+            has_lost |= scan.gaps.len() > gaps;
             // A loss is settled under its number, which no other batch may get.
             if !has_lost && !scan.log.segments.is_empty() {
                 scan.log.number = number;
             }
         }
+        scan.named.truncate(named);
         // A disk that returns nothing at all may return everything later.
         if let Some(error) = refused.filter(|_| is_empty) {
             return Err(error);
@@ -159,16 +164,40 @@ impl Log {
         // Nothing is cut off where a page was not read.
         let is_read = !unread.contains(&scan.log.last);
         let end = scan.whole.get(&scan.log.last).copied().filter(|_| is_read);
-        scan.log.repair(&gone, end)?;
         scan.log.number = scan.log.number.max(scan.log.last.saturating_add(1));
-        let (mut log, restored) = scan.take();
+        let newest = scan.named.pop().unwrap_or_default().1;
+        let before = scan.named.pop().unwrap_or_default().1;
+        scan.log.named =
+            [&newest, &before].map(|states| states.values().map(|file| file.number).collect());
+        let damaged_states = scan.log.read_states(newest, anyway)?;
+        scan.log.repair(&gone, end)?;
+        let (mut log, mut restored) = scan.take();
+        restored.damaged_states = damaged_states;
         log.max_bytes = max_bytes;
         log.keep_reserve();
         Ok((log, restored))
     }
 
-    /// Cuts off what is behind the end of the newest segment, removes those in `gone`, and makes
-    /// durable what is left.
+    /// Reads the states. Returns the names of those that are damaged or missing.
+    fn read_states(&mut self, states: StateFiles, anyway: bool) -> Result<Vec<String>, StoreError> {
+        let mut damaged = Vec::new();
+        for (name, file) in states {
+            let path = folder::state(&self.dir, file.number);
+            match fs::read(&path) {
+                Ok(bytes) if crc32fast::hash(&bytes) == file.sum => {
+                    self.states.insert(name, (file, bytes.into()));
+                }
+                Err(source) if source.kind() != ErrorKind::NotFound && !anyway => {
+                    return Err(StoreError::Io { path, source });
+                }
+                _ => damaged.push(name),
+            }
+        }
+        Ok(damaged)
+    }
+
+    /// Cuts off what is behind the end of the newest segment, removes those in `gone` and what no
+    /// record needs, and makes durable what is left.
     fn repair(&mut self, gone: &[u64], end: Option<u64>) -> Result<(), StoreError> {
         let path = folder::segment(&self.dir, self.last);
         let io = |source| StoreError::Io { path: path.clone(), source };
@@ -183,7 +212,11 @@ impl Log {
         for segment in gone {
             disk::remove(&folder::segment(&self.dir, *segment)).map_err(io)?;
         }
-        File::open(&self.dir).and_then(|dir| disk::sync(&dir)).map_err(io)
+        File::open(&self.dir).and_then(|dir| disk::sync(&dir)).map_err(io)?;
+        // A later start may find one that cannot be removed now, and nothing else has its number.
+        self.state_files = folder::states(&self.dir).map_err(io)?.into_iter().collect();
+        self.remove_unnamed();
+        Ok(())
     }
 }
 
@@ -208,11 +241,12 @@ impl Scan {
             if !is_torn_end && limit.is_none_or(|limit| number < limit) {
                 self.whole.insert(segment, end);
             }
-            if let Content::Begin { previous, boot } = content {
+            if let Content::Begin { previous, boot, states } = content {
                 self.boot = Some(boot);
                 if previous < self.log.last {
                     self.void(previous);
                 }
+                self.named.push((segment, states));
                 // It knows the totals of the segment before it, and of no other. If that was the
                 // first, it has left.
                 if self.log.segments.range(..=previous).next().is_some() {
@@ -255,8 +289,10 @@ impl Scan {
     /// Drops what came from the segments after this one, because their commits have failed.
     fn void(&mut self, segment: u64) {
         self.log.batches.retain(|_, logged| logged.segment <= segment);
+        self.named.retain(|(its, _)| *its <= segment);
         self.void.extend(self.log.segments.range(segment.saturating_add(1)..).map(|(its, _)| its));
-        let end = self.ends.get(&segment).map_or(segment, |(numbers, _)| numbers.end);
+        // What its end has lost is said by each segment that names it.
+        let end = self.ends.get(&segment).map_or(segment, |(numbers, _)| numbers.start);
         self.gaps.retain(|(numbers, _)| numbers.start < end);
     }
 
@@ -271,93 +307,90 @@ impl Scan {
         }
     }
 
-    fn record(&mut self, mut logged: LoggedBatch, content: Content, body: &[u8]) {
-        let number = logged.number;
-        match content {
-            Content::Begin { .. } => {}
-            Content::Batch { id, timestamp, pushed, due, frames: heads } => {
-                let is_this_boot =
-                    self.boot == Some(self.log.boot) && self.log.boot != disk::NO_BOOT;
-                let moment = |(boot, wall)| Moment { boot: Duration::from_millis(boot), wall };
-                let pushed = pushed.filter(|_| is_this_boot).map(moment);
-                let mut summary = Summary { timestamp, pushed, points: 0, bytes: 0 };
-                let mut damaged = 0;
-                for (frame, its) in frames(heads, body) {
-                    if frame.fits(id, its) {
-                        summary.points = summary.points.saturating_add(frame.points.into());
-                        summary.bytes = summary.bytes.saturating_add(its.len());
-                    } else {
-                        damaged = u64::saturating_add(damaged, frame.points.into());
-                    }
-                }
-                let points = summary.points.saturating_add(damaged);
-                for to in &due {
-                    add(&mut self.log.totals, to, points);
-                }
-                let before = self.summaries.get(&id).filter(|_| self.log.batches.contains_key(&id));
-                if damaged > 0 && before.is_some_and(|(_, damaged)| *damaged == 0) {
-                    // A copy, for files that came back.
-                    return;
-                }
-                (logged.points, logged.due) = (summary.points, due);
-                self.log.batches.insert(id, logged);
-                self.summaries.insert(id, (summary, damaged));
+    fn record(&mut self, logged: LoggedBatch, content: Content, body: &[u8]) {
+        let Content::Group(Group { batch, done, counted, written, states }) = content else {
+            return;
+        };
+        let segment = logged.segment;
+        if let Some(batch) = batch {
+            self.batch(logged, batch, body);
+        }
+        for Done { to, number, id, points } in done {
+            self.log.counted.remove(&(id, Arc::clone(&to)));
+            if let Some(logged) = self.log.batches.get_mut(&id) {
+                logged.due.retain(|other| *other != to);
             }
-            Content::Done(batches) => {
-                for Done { to, number, id, points } in batches {
-                    self.log.evicted.remove(&(Arc::clone(&to), id));
-                    if let Some(logged) = self.log.batches.get_mut(&id) {
-                        logged.due.retain(|other| *other != to);
-                    }
-                    self.done.insert((number, to, id, points));
-                }
+            self.done.insert((number, to, id, points));
+        }
+        for Counted { to, id, points, why } in counted {
+            let count = LoggedCount { segment: Some(segment), points, why };
+            self.log.counted.insert((id, to), count);
+        }
+        if let Some(Written { ids, perhaps_written, writing }) = written {
+            for (to, id) in perhaps_written {
+                self.log.batches.entry(id).and_modify(|logged| logged.perhaps_written.push(to));
             }
-            Content::State { name, sum } if crc32fast::hash(body) == sum => {
-                self.log.states.insert(name, (logged.segment, Arc::from(body)));
+            for (to, id) in ids {
+                self.log.batches.entry(id).and_modify(|logged| logged.written.push(to));
             }
-            Content::State { .. } => {
-                self.gaps.push((number..number.saturating_add(1), Totals::new()))
-            }
-            Content::Written { ids, perhaps_written, writing } => {
-                for (to, id) in perhaps_written {
-                    self.log.batches.entry(id).and_modify(|logged| logged.perhaps_written.push(to));
-                }
-                for (to, id) in ids {
-                    self.log.batches.entry(id).and_modify(|logged| logged.written.push(to));
-                }
-                self.writing = (number, writing);
-            }
-            Content::Evicted(batches) => {
-                let its = batches
-                    .into_iter()
-                    .map(|(to, id, points)| ((to, id), (logged.segment, points)));
-                self.log.evicted.extend(its);
+            self.writing = writing;
+        }
+        self.named.extend(states.map(|states| (segment, states)));
+    }
+
+    fn batch(&mut self, mut logged: LoggedBatch, batch: BatchHead, body: &[u8]) {
+        let BatchHead { id, timestamp, pushed, due, frames: heads } = batch;
+        let is_this_boot = self.boot == Some(self.log.boot) && self.log.boot != disk::NO_BOOT;
+        let moment = |(boot, wall)| Moment { boot: Duration::from_millis(boot), wall };
+        let pushed = pushed.filter(|_| is_this_boot).map(moment);
+        let mut summary = Summary { timestamp, pushed, points: 0, bytes: 0 };
+        let mut damaged = 0;
+        for (frame, its) in frames(heads, body) {
+            if frame.fits(id, its) {
+                summary.points = summary.points.saturating_add(frame.points.into());
+                summary.bytes = summary.bytes.saturating_add(its.len());
+            } else {
+                damaged = u64::saturating_add(damaged, frame.points.into());
             }
         }
+        let points = summary.points.saturating_add(damaged);
+        for to in &due {
+            add(&mut self.log.totals, to, points);
+        }
+        let before = self.summaries.get(&id).filter(|_| self.log.batches.contains_key(&id));
+        if damaged > 0 && before.is_some_and(|(_, damaged)| *damaged == 0) {
+            // A copy, for files that came back.
+            return;
+        }
+        (logged.points, logged.due) = (summary.points, due);
+        self.log.batches.insert(id, logged);
+        self.summaries.insert(id, (summary, damaged));
     }
 
     /// The log and its contents. Losses are counted, and counted only once.
     fn take(self) -> (Log, Restored) {
-        let Self { mut log, summaries, gaps, done, writing: (_, writing), .. } = self;
+        let Self { mut log, summaries, gaps, done, writing, .. } = self;
+        let states = log.states.iter();
         let mut restored = Restored {
-            states: log
-                .states
-                .iter()
-                .map(|(name, (_, bytes))| (name.clone(), Arc::clone(bytes)))
-                .collect(),
+            states: states.map(|(name, (_, bytes))| (name.clone(), Arc::clone(bytes))).collect(),
             ..Restored::default()
         };
         // Without those that an earlier start has counted, and those that were done before they
         // were removed.
-        let mut settled = Vec::new();
+        let (mut settled, mut counted) = (Vec::new(), Vec::new());
         let mut count = |to: Arc<str>, numbers: Range<u64>, points: u64, only: Option<u64>| {
             let first = (numbers.start, Arc::from(""), 0, 0);
             let its = done.range(first..).take_while(|(number, ..)| numbers.contains(number));
             let its =
                 its.filter(|(_, name, id, _)| *name == to && only.is_none_or(|only| only == *id));
             let points = its.fold(points, |left, (.., points)| left.saturating_sub(*points));
+            if points > 0 && *to == *RECORDS {
+                restored.damaged = restored.damaged.saturating_add(points);
+            } else if points > 0 {
+                let count = LoggedCount { segment: None, points, why: Why::Damaged };
+                counted.push(((numbers.start | MOST_NUMBER, Arc::clone(&to)), count));
+            }
             if points > 0 {
-                add(&mut restored.lost, &to, points);
                 settled.push(Done { to, number: numbers.start, id: 0, points });
             }
         };
@@ -366,7 +399,7 @@ impl Scan {
             count(Arc::from(RECORDS), numbers.clone(), records, None);
             lost.into_iter().for_each(|(to, points)| count(to, numbers.clone(), points, None));
         }
-        for (id, logged) in std::mem::take(&mut log.batches) {
+        for (id, mut logged) in std::mem::take(&mut log.batches) {
             let Some(&(summary, damaged)) = summaries.get(&id) else { continue };
             let numbers = logged.number..logged.number.saturating_add(1);
             let is_damaged = damaged > 0 && !logged.due.is_empty();
@@ -374,32 +407,31 @@ impl Scan {
             for to in &logged.due {
                 count(Arc::clone(to), numbers.clone(), damaged, Some(0));
             }
+            logged.perhaps_written.extend(writing.iter().cloned());
             if logged.points > 0 && !logged.due.is_empty() {
                 restored.due.extend(logged.due.iter().map(|to| (Arc::clone(to), id)));
                 let (written, others): (Vec<_>, Vec<_>) =
                     logged.due.iter().cloned().partition(|to| logged.written.contains(to));
                 restored.written.extend(written.into_iter().map(|to| (to, id)));
-                let may_be_written =
-                    |to: &Arc<str>| writing.contains(to) || logged.perhaps_written.contains(to);
+                let may_be_written = |to: &Arc<str>| logged.perhaps_written.contains(to);
                 let perhaps_written = others.into_iter().filter(may_be_written);
                 log.perhaps_written.extend(perhaps_written.map(|to| (to, id)));
                 restored.batches.insert(id, summary);
                 log.keep(id, logged);
             }
         }
-        restored.damaged = restored.lost.remove(RECORDS).unwrap_or(0);
         restored.perhaps_written.extend(log.perhaps_written.iter().cloned());
         log.settled.append(&mut settled);
-        // It can no longer be proved that they were read. What is due was evicted while these files
-        // were elsewhere.
-        let mut evicted = std::mem::take(&mut log.evicted);
-        evicted.retain(|(to, id), _| {
-            log.batches.get(id).is_none_or(|logged| !logged.due.contains(to))
+        log.counted.extend(counted);
+        // What is due was counted while these files were elsewhere, or its segment is back.
+        let batches = &log.batches;
+        log.counted
+            .retain(|(id, to), _| batches.get(id).is_none_or(|logged| !logged.due.contains(to)));
+        let counted = log.counted.iter().map(|((id, to), &LoggedCount { points, why, .. })| {
+            let (to, id) = (Arc::clone(to), *id);
+            Counted { to, id, points, why }
         });
-        for ((to, id), (_, points)) in evicted {
-            add(&mut restored.unproved, &to, points);
-            log.settled.push(Done { to, number: 0, id, points: 0 });
-        }
+        restored.counted = counted.collect();
         (log, restored)
     }
 }

@@ -1,19 +1,20 @@
 //! Room on a full disk, which may be full of the queue itself.
 //!
 //! What is done is recorded by a write, so on a full disk nothing would ever leave. But a batch
-//! whose record is gone counts as done. Only what is copied when a segment leaves (store.rs) must
-//! be written first, and the reserve is the room for that: a file of zeros, removed when it is
-//! needed and made again when there is room.
+//! whose record is gone counts as done. Only counts must be on the disk before what they count is
+//! gone, and the reserve is the room for them: a file of zeros, removed when it is needed and made
+//! again when there is room.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs;
+use std::sync::Arc;
 
 use super::folder::RESERVE;
 use super::log::Log;
 use super::{Changes, disk};
 
-/// What the reserve has in addition to the size of all states.
+/// The size of the reserve.
 const RESERVE_BYTES: u64 = 64 << 10;
 
 impl Log {
@@ -23,7 +24,7 @@ impl Log {
         let idle = self.idle(finished);
         let front: Vec<u64> =
             self.segments.keys().copied().take_while(|number| idle.contains(number)).collect();
-        let needed = self.with_last_copies(changes);
+        let needed = self.with_counts(changes);
         let free: Vec<u64> =
             front.iter().copied().take_while(|number| !needed.contains(number)).collect();
         if !free.is_empty() {
@@ -32,22 +33,31 @@ impl Log {
         if front.is_empty() {
             return false;
         }
-        if self.reserve.take().is_some() {
+        if std::mem::take(&mut self.has_reserve) {
             let _ = disk::remove(&self.dir.join(RESERVE));
         }
         if front.contains(&self.last) {
             self.newest = None;
         }
-        self.write_changes(&Changes::default(), finished, Some(front)).is_ok()
+        let is_counted = |(to, id): &&(Arc<str>, u64)| {
+            let is_new = changes.counted.iter().any(|its| its.id == *id);
+            is_new || self.counted.contains_key(&(*id, Arc::clone(to)))
+        };
+        let done = changes.done.iter().filter(is_counted).cloned().collect();
+        let counts = Changes { counted: changes.counted.clone(), done, ..Changes::default() };
+        self.write_changes(&counts, finished, Some(front)).is_ok()
     }
 
-    /// Segments that have the newest copy of a state, or of an evicted batch that these changes do
-    /// not prove.
-    fn with_last_copies(&self, changes: &Changes) -> BTreeSet<u64> {
+    /// Segments with counts that these changes do not prove, and the last one that names the states.
+    /// What they tell is not told before them.
+    fn with_counts(&self, changes: &Changes) -> BTreeSet<u64> {
         let proved: BTreeSet<_> = changes.done.iter().collect();
-        let evicted = self.evicted.iter().filter(|(batch, _)| !proved.contains(batch));
-        let states = self.states.values().map(|(segment, _)| *segment);
-        states.chain(evicted.map(|(_, (segment, _))| *segment)).collect()
+        let is_open = |to: &Arc<str>, id: u64| !proved.contains(&(Arc::clone(to), id));
+        let counted = self.counted.iter().filter(|((id, to), _)| is_open(to, *id));
+        let new = changes.counted.iter().filter(|its| is_open(&its.to, its.id));
+        let new = new.filter_map(|its| Some(self.batches.get(&its.id)?.segment));
+        let states = (!self.states.is_empty()).then_some(self.last);
+        counted.filter_map(|(_, its)| its.segment).chain(new).chain(states).collect()
     }
 
     /// Removes segments without a record. Returns whether any is gone.
@@ -59,27 +69,25 @@ impl Log {
         let before = self.segments.len();
         // Nobody needs the batches in them.
         self.remove(segments);
-        self.evicted.retain(|_, (segment, _)| !segments.contains(segment));
         self.segments.len() < before
     }
 
-    /// Makes the reserve if there is none, or if it is too small for the states.
+    /// Makes the reserve if there is none.
     pub(super) fn keep_reserve(&mut self) {
-        let states = self.states_bytes();
-        // It need not be made again for each state that grows a little.
-        if self.reserve.is_some_and(|bytes| bytes >= states.saturating_add(RESERVE_BYTES / 2)) {
+        if self.has_reserve {
             return;
         }
-        let (path, bytes) = (self.dir.join(RESERVE), states.saturating_add(RESERVE_BYTES));
-        let is_large = |metadata: fs::Metadata| metadata.is_file() && metadata.len() == bytes;
-        if self.reserve.is_none() && fs::symlink_metadata(&path).is_ok_and(is_large) {
-            self.reserve = Some(bytes);
+        let path = self.dir.join(RESERVE);
+        let is_whole =
+            |metadata: fs::Metadata| metadata.is_file() && metadata.len() == RESERVE_BYTES;
+        self.has_reserve = fs::symlink_metadata(&path).is_ok_and(is_whole);
+        if self.has_reserve {
             return;
         }
-        let zeros = vec![0; usize::try_from(bytes).unwrap_or(0)];
+        let zeros = vec![0; usize::try_from(RESERVE_BYTES).unwrap_or(0)];
         let _ = fs::remove_file(&path);
         let written = disk::create(&path).and_then(|file| disk::write(&file, &[Cow::Owned(zeros)]));
-        self.reserve = written.is_ok().then_some(bytes);
+        self.has_reserve = written.is_ok();
         if written.is_err() {
             let _ = fs::remove_file(&path);
         }

@@ -39,6 +39,31 @@ impl Store {
     }
 }
 
+impl Restored {
+    fn points(&self, is_it: impl Fn(Why) -> bool) -> BTreeMap<Arc<str>, u64> {
+        let mut points = BTreeMap::new();
+        for its in self.counted.iter().filter(|its| is_it(its.why)) {
+            *points.entry(Arc::clone(&its.to)).or_default() += its.points;
+        }
+        points
+    }
+
+    /// Points of each destination that are damaged or missing.
+    fn lost(&self) -> BTreeMap<Arc<str>, u64> {
+        self.points(|why| why == Why::Damaged)
+    }
+
+    fn unproved(&self) -> BTreeMap<Arc<str>, u64> {
+        self.points(|why| why == Why::Unproved)
+    }
+
+    /// These changes, with a tick that has what this start has counted.
+    fn told(&self, changes: Changes) -> Changes {
+        let told = self.counted.iter().map(|its| (Arc::clone(&its.to), its.id)).collect();
+        Changes { told, ..changes }
+    }
+}
+
 fn name(name: &str) -> Arc<str> {
     Arc::from(name)
 }
@@ -64,7 +89,17 @@ fn kept(id: u64, due: &[&str]) -> AppendedBatch {
         pushed: Some(Moment::default()),
         frames: [frame(id, 0), frame(id, 1)].into(),
         due,
+        has_states: false,
     }
+}
+
+/// (destination, batch, points) that cannot be proved to be read.
+fn unproved(entries: &[(&str, u64, u64)]) -> Vec<Counted> {
+    let counted = entries.iter().map(|&(to, id, points)| {
+        let to = name(to);
+        Counted { to, id, points, why: Why::Unproved }
+    });
+    counted.collect()
 }
 
 fn append(ids: impl IntoIterator<Item = u64>) -> Changes {
@@ -109,12 +144,12 @@ fn due(log: &mut Log, restored: &Restored) -> BTreeMap<(String, u64), u64> {
 /// Three segments, each with batches for both destinations and for one, dones and states.
 fn three_segments(dir: &Path) {
     for run in 0..3 {
-        let (mut log, _) = open(dir);
+        let (mut log, restored) = open(dir);
         let first = run * 10 + 1;
-        log.commit(&append([first])).unwrap();
+        log.commit(&restored.told(append([first]))).unwrap();
         let mut changes =
             Changes { append: vec![kept(first + 1, &["b"])], ..state("seen", &[7; 6]) };
-        changes.evicted.push((name("a"), first + 5, 100 + run));
+        changes.counted = unproved(&[("a", first + 5, 100 + run)]);
         log.commit(&changes).unwrap();
         log.commit(&append([first + 2])).unwrap();
         log.commit(&done(&[("a", first), ("a", first + 2), ("b", first + 2)])).unwrap();
@@ -157,12 +192,12 @@ fn what_was_committed_is_there_again_and_what_is_done_is_not() {
     let expected = [0, 10, 20].into_iter().flat_map(|n| [("b", n + 1), ("b", n + 2)]);
     assert!(found.keys().map(|(to, id)| (to.as_str(), *id)).eq(expected), "{found:?}");
     assert!(found.values().all(|&points| points == POINTS));
-    assert_eq!((restored.damaged, restored.lost.len()), (0, 0));
+    assert_eq!((restored.damaged, restored.lost().len()), (0, 0));
     // Each run has counted the losses of the one before.
-    assert_eq!(restored.unproved, [(name("a"), 102)].into());
+    assert_eq!(restored.unproved(), [(name("a"), 102)].into());
     assert_eq!(*restored.states["seen"], [7; 6]);
-    log.commit(&append([50])).unwrap();
-    assert!(open(dir.path()).1.unproved.is_empty());
+    log.commit(&restored.told(append([50]))).unwrap();
+    assert!(open(dir.path()).1.unproved().is_empty());
 }
 
 #[test]
@@ -183,7 +218,7 @@ fn a_bit_flipped_in_any_byte_costs_its_frame_or_its_record_and_is_counted_to_the
             let is_last = nth + 1 == files.len() && at as u64 >= last_record;
             for to in ["a", "b"] {
                 let (missing, counted) =
-                    (missing(&all, &found, to), restored.lost.get(to).copied().unwrap_or(0));
+                    (missing(&all, &found, to), restored.lost().get(to).copied().unwrap_or(0));
                 assert!(missing <= POINTS, "{at} of {nth}: {missing}");
                 assert!(
                     missing == counted || is_last && counted == 0,
@@ -197,9 +232,9 @@ fn a_bit_flipped_in_any_byte_costs_its_frame_or_its_record_and_is_counted_to_the
                 "{at} of {nth}: {again}"
             );
             // And it is counted once, although the damage stays.
-            if !restored.lost.is_empty() {
-                log.commit(&append([50])).unwrap();
-                assert!(open(dir.path()).1.lost.is_empty(), "{at} of {nth}: twice");
+            if !restored.lost().is_empty() {
+                log.commit(&restored.told(append([50]))).unwrap();
+                assert!(open(dir.path()).1.lost().is_empty(), "{at} of {nth}: twice");
             }
         }
     }
@@ -220,7 +255,8 @@ fn a_cut_at_any_byte_costs_what_follows_it_in_its_segment_and_is_counted_where_a
             let behind: BTreeMap<u64, (Vec<Arc<str>>, u64)> = record::records(&bytes)
                 .map(Result::unwrap)
                 .filter_map(|record| match record.head.content {
-                    record::Content::Batch { id, due, frames, .. } => {
+                    record::Content::Group(record::Group { batch: Some(batch), .. }) => {
+                        let record::BatchHead { id, due, frames, .. } = batch;
                         let head = record.offset as u64 + u64::from(record.length);
                         let ends = (1..).map(|nth| head + nth * u64::from(frames[0].bytes));
                         let lost =
@@ -233,7 +269,7 @@ fn a_cut_at_any_byte_costs_what_follows_it_in_its_segment_and_is_counted_where_a
                 .collect();
             for to in ["a", "b"] {
                 let (missing, counted) =
-                    (missing(&all, &found, to), restored.lost.get(to).copied().unwrap_or(0));
+                    (missing(&all, &found, to), restored.lost().get(to).copied().unwrap_or(0));
                 // Nobody knows whether the batches that were cut off were done.
                 let its = behind.values().filter(|(due, _)| due.contains(&name(to)));
                 let its: u64 = its.map(|(_, points)| points).sum();
@@ -290,7 +326,7 @@ fn assert_goes_on(mut log: Log, dir: &Path, there: &[u64], at: usize) {
     let ids: BTreeSet<u64> = restored.batches.keys().copied().collect();
     let expected: BTreeSet<u64> =
         there.iter().copied().filter(|&id| id != 1).chain([9, 10]).collect();
-    assert_eq!((ids, restored.lost.len()), (expected, 0), "{at}");
+    assert_eq!((ids, restored.lost().len()), (expected, 0), "{at}");
     due(&mut log, &restored);
 }
 
@@ -356,7 +392,7 @@ fn a_batch_whose_commit_failed_is_neither_sent_twice_nor_lost_when_it_goes_with_
     let found: Vec<(String, u64)> = due(&mut log, &restored).into_keys().collect();
     let expected = [("a", 1), ("a", 4), ("b", 1), ("b", 3)].map(|(to, id)| (to.to_owned(), id));
     assert_eq!(found, expected);
-    assert!(restored.lost.is_empty());
+    assert!(restored.lost().is_empty());
 }
 
 /// A batch of some 8 KB.
@@ -379,8 +415,8 @@ fn max_bytes_takes_the_oldest_segment_and_its_batches_are_told() {
     }
     assert!(gone.iter().copied().eq(1..=gone.len() as u64) && gone.len() > 150, "{gone:?}");
     let (_, restored) = open_at(dir.path(), max_bytes);
+    assert!(restored.lost().is_empty(), "evicted, not damaged");
     assert!(restored.batches.into_keys().eq(gone.len() as u64 + 1..=200));
-    assert!(restored.lost.is_empty(), "evicted, not damaged");
 }
 
 /// The segments were as large as the lower limit, and all of them went.
@@ -421,11 +457,17 @@ async fn a_last_commit_of_many_segments_evicts_no_more_than_it_has_to() {
 }
 
 #[test]
-fn a_state_that_tells_of_a_batch_is_not_in_its_commit_which_may_be_torn() {
+fn states_are_in_the_last_commit_with_the_batches_that_belong_to_them() {
     let pieces = Changes { append: append([1, 2]).append, ..state("sent", b"2") }.pieces(64 << 20);
     let each: Vec<_> =
         pieces.iter().map(|piece| (piece.append.len(), piece.states.len())).collect();
     assert_eq!(each, [(2, 0), (0, 1)]);
+    let mut changes = Changes { append: append([1, 2]).append, ..state("sent", b"2") };
+    changes.append[1].has_states = true;
+    let pieces = changes.pieces(64 << 20);
+    let each: Vec<_> =
+        pieces.iter().map(|piece| (piece.append.len(), piece.states.len())).collect();
+    assert_eq!(each, [(1, 0), (1, 1)]);
     assert_eq!(append([1]).pieces(64 << 20).len(), 1);
     assert_eq!(state("sent", b"2").pieces(64 << 20).len(), 1);
 }
@@ -436,7 +478,7 @@ fn the_newest_state_of_each_name_and_what_is_evicted_outlive_their_segments() {
     let (mut log, _) = open_at(dir.path(), 256 << 10);
     log.commit(&state("old", b"first")).unwrap();
     log.commit(&Changes {
-        evicted: vec![(name("a"), 1000, 7), (name("a"), 1001, 8)],
+        counted: unproved(&[("a", 1000, 7), ("a", 1001, 8)]),
         ..state("old", b"second")
     })
     .unwrap();
@@ -454,7 +496,7 @@ fn the_newest_state_of_each_name_and_what_is_evicted_outlive_their_segments() {
     let (_, restored) = open_at(dir.path(), 256 << 10);
     assert_eq!(*restored.states["old"], *b"second");
     assert_eq!(*restored.states["new"], 50_u64.to_le_bytes());
-    assert_eq!(restored.unproved, [(name("a"), 7)].into(), "a later done cancels it");
+    assert_eq!(restored.unproved(), [(name("a"), 7)].into(), "a later done cancels it");
 }
 
 /// A commit that is cut off after each byte, of each kind of record with a body.
@@ -473,7 +515,7 @@ fn of_a_power_cut_in_the_middle_of_a_commit_nothing_is_told() {
             let dir = copy(whole.path());
             for run in 0..3 {
                 let (mut log, restored) = open(dir.path());
-                assert_eq!((restored.damaged, restored.lost.len()), (0, 0), "{end}, run {run}");
+                assert_eq!((restored.damaged, restored.lost().len()), (0, 0), "{end}, run {run}");
                 assert!(
                     restored.batches.keys().copied().eq([1].into_iter().chain(10..10 + run)),
                     "{end}, run {run}"
@@ -525,7 +567,7 @@ fn of_power_cuts_in_the_middle_of_commits_of_several_runs_nothing_is_told() {
         for run in 1..6 {
             let at = format!("seed {seed}, run {run}");
             let (mut log, restored) = open(dir.path());
-            assert_eq!((restored.damaged, restored.lost.len()), (0, 0), "{at}");
+            assert_eq!((restored.damaged, restored.lost().len()), (0, 0), "{at}");
             let found: BTreeSet<u64> = restored.batches.into_keys().collect();
             assert!(found.is_superset(&there), "{at}: {found:?} of {there:?}");
             there = found;
@@ -564,7 +606,7 @@ fn a_new_segment_without_a_record_is_no_gap_in_any_run() {
         let dir = copy(whole.path());
         for run in 0..3 {
             let (mut log, restored) = open(dir.path());
-            assert_eq!((restored.damaged, restored.lost.len()), (0, 0), "{end}, run {run}");
+            assert_eq!((restored.damaged, restored.lost().len()), (0, 0), "{end}, run {run}");
             let ids = [1].into_iter().chain(10..10 + run);
             assert!(restored.batches.into_keys().eq(ids), "{end}, run {run}");
             log.commit(&append([10 + run])).unwrap();
@@ -573,7 +615,7 @@ fn a_new_segment_without_a_record_is_no_gap_in_any_run() {
     // A run that had nothing to store, and recorded that.
     for _ in 0..3 {
         let (mut log, restored) = open(whole.path());
-        assert_eq!((restored.damaged, restored.lost.len()), (0, 0));
+        assert_eq!((restored.damaged, restored.lost().len()), (0, 0));
         log.commit(&append([])).unwrap();
     }
 }
@@ -583,8 +625,7 @@ fn a_failed_segment_that_stays_is_void_and_costs_nothing_of_the_one_before() {
     let size = {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, _) = open(dir.path());
-        log.commit(&Changes { append: vec![kept(2, &["a", "b"])], ..state("seen", b"two") })
-            .unwrap();
+        log.commit(&append([2])).unwrap();
         usize::try_from(log.bytes()).unwrap()
     };
     // Refused at any byte, or by the sync after the last one.
@@ -595,8 +636,7 @@ fn a_failed_segment_that_stays_is_void_and_costs_nothing_of_the_one_before() {
         faults::set_keeps_files(true);
         faults::set_room(Some(room));
         faults::set_syncs(Some(0));
-        let failed = Changes { append: vec![kept(2, &["a", "b"])], ..state("seen", b"two") };
-        assert!(log.commit(&failed).is_err());
+        assert!(log.commit(&append([2])).is_err());
         faults::set_keeps_files(false);
         faults::set_room(None);
         faults::set_syncs(None);
@@ -605,7 +645,7 @@ fn a_failed_segment_that_stays_is_void_and_costs_nothing_of_the_one_before() {
         assert_eq!(segments(dir.path()).len(), 3);
         for run in 0..2 {
             let (_, restored) = open(dir.path());
-            assert_eq!((restored.damaged, restored.lost.len()), (0, 0), "{room}, run {run}");
+            assert_eq!((restored.damaged, restored.lost().len()), (0, 0), "{room}, run {run}");
             assert!(restored.batches.into_keys().eq([1, 3]), "{room}, run {run}");
         }
     }

@@ -15,7 +15,7 @@ pub(super) enum Phase {
     /// A request of a round that was given up is under way; its answer is dropped.
     GivenUp,
     /// The queue reports this ticket when it is on disk: what a round has read, or the ledger as it
-    /// is, which is a first one, or one whose last batch the queue may lack.
+    /// is.
     Committing(u64, Option<Box<Next>>),
 }
 

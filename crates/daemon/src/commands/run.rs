@@ -79,8 +79,10 @@ async fn handle_events(config: Config, options: Options, logging: Logging) -> Re
             // queue takes them as a batch: the store writes it to disk, the senders send it. After
             // the statistics of a tick the surveys that are due are requested.
             DaemonEvent::Cluster(event) => daemon.at_cluster(event)?,
-            // The disk has the counts of a round of finished jobs, so its batch may be sent.
-            DaemonEvent::CountsOnDisk => daemon.publish_counts(),
+            // The disk has a round of finished jobs and its batch, so the next one may begin.
+            DaemonEvent::CountsOnDisk => {
+                daemon.cluster.finished.as_mut().into_iter().for_each(Accounting::commit);
+            }
             // `slurm-graphite status` has connected to the socket.
             DaemonEvent::StatusAsked(asker) => asker.answer(&daemon.status()),
             // SIGHUP: a thread reads the configuration, because its file system may hang. `Read`

@@ -1,7 +1,7 @@
 //! What has been counted, and the next commit.
 //!
-//! Counts and hours are records in the queue's log. Any record of a torn commit may be missing.
-//! docs/development/decisions.md explains why even then every job is counted exactly once.
+//! Counts and hours are states in the queue, which are on the disk together with the batch of their
+//! round, or not at all: docs/development/decisions.md explains why every job is counted once.
 
 mod commit;
 mod opening;
@@ -17,12 +17,8 @@ use super::HOUR;
 use super::seen::{self, Counted, Seen, SeenId, SeenIds};
 use super::tally::{self, Figures, Tally};
 
-/// The name of the counts. The numbers in the names are an order: in the log, counts come behind
-/// hours.
+/// The name of the counts.
 pub(super) const COUNTS: &str = "finished.2.counts";
-
-/// The name of the slot whose batch the queue has.
-const PUBLISHED: &str = "finished.3.published";
 
 /// The version of the counts.
 const VERSION: u32 = 2;
@@ -39,7 +35,7 @@ const MOST_ENDED_RUNS: usize = 1000;
 /// A level of its own is free for another name when none of its jobs has started for this long, s.
 const UNUSED: i64 = 30 * 24 * HOUR;
 
-/// The content of a commit, without ids of earlier ones.
+/// The content of a commit, without ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
@@ -77,8 +73,6 @@ pub struct Counts {
     used: BTreeMap<String, i64>,
     /// Runs after which another one may have the same row, the newest last.
     ended_runs: Vec<EndedRun>,
-    /// Ids by hour, of this commit and of those before it whose hours may not be on disk.
-    recent: Vec<BTreeMap<i64, Vec<SeenId>>>,
     /// How many ids each hour has with this commit. One that has fewer at the start is damaged.
     sizes: BTreeMap<i64, usize>,
 }
@@ -195,14 +189,10 @@ impl Incomplete {
 pub struct FinishedLedger {
     counts: Counts,
     seen: SeenIds,
-    /// Hours that have a record on disk.
+    /// Hours that have a record.
     written: BTreeSet<i64>,
     /// Rows that are not complete yet.
     incomplete: BTreeMap<u64, Incomplete>,
-    /// How many of the counts' recent ids have reached the records of their hours.
-    settled: usize,
-    /// The slot whose batch the queue had at the start.
-    published: i64,
     /// The last slot that was used without counts.
     uncounted: i64,
 }
@@ -212,12 +202,20 @@ pub struct FinishedLedger {
 pub struct Next {
     counts: Counts,
     incomplete: BTreeMap<u64, Incomplete>,
-    hours: Vec<i64>,
+    /// The ids that it adds, by hour.
+    ids: BTreeMap<i64, Vec<SeenId>>,
     emptied: Vec<i64>,
     /// Whether the floor has moved because there are too many ids.
     pub is_short: bool,
     /// Another host's daemon publishes it.
     pub is_silent: bool,
+}
+
+impl Next {
+    /// What the batch is made of.
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
 }
 
 /// How many ids are remembered.
@@ -244,13 +242,7 @@ impl FinishedLedger {
         let mut ledger = Self::first(cluster, now);
         (ledger.counts.first, ledger.counts.slot, ledger.seen) =
             (first, self.counts.slot, SeenIds::new(first));
-        ledger.published = self.counts.slot;
         ledger
-    }
-
-    /// Whether the queue may lack the batch of the counts.
-    pub const fn lacks_batch(&self) -> bool {
-        self.counts.slot != self.published
     }
 
     /// The totals and the last round.
@@ -366,10 +358,12 @@ impl FinishedLedger {
     /// # Errors
     /// They cannot be written as JSON.
     pub fn records(&self, next: &Next) -> serde_json::Result<Vec<(String, Arc<[u8]>)>> {
-        let hours =
-            next.hours.iter().map(|hour| (seen::name(*hour), Arc::from(self.seen.record(*hour))));
+        let hours = next.ids.iter().map(|(hour, ids)| {
+            let record = self.seen.record_with(*hour, ids);
+            (seen::name(*hour), Arc::from(record))
+        });
         let emptied = next.emptied.iter().map(|hour| (seen::name(*hour), Arc::from([])));
-        Ok(hours.chain(emptied).chain([record(&next.counts)?]).collect())
+        Ok(emptied.chain(hours).chain([record(&next.counts)?]).collect())
     }
 
     /// The record of the counts as they are.
@@ -382,21 +376,15 @@ impl FinishedLedger {
 
     /// The commit is on disk.
     pub fn adopt(&mut self, next: Next) {
-        let Next { counts, incomplete, hours, emptied, .. } = next;
+        let Next { counts, incomplete, ids, emptied, .. } = next;
         self.incomplete = incomplete;
-        self.settled = counts.recent.len().saturating_sub(1);
-        for (hour, ids) in counts.recent.last().into_iter().flatten() {
+        for (hour, ids) in &ids {
             self.seen.add(*hour, ids);
         }
-        self.written.extend(hours);
+        self.written.extend(ids.into_keys());
         self.written.retain(|hour| !emptied.contains(hour));
         self.seen.forget(counts.floor);
         self.counts = counts;
-    }
-
-    /// The record that is committed with the batch of these counts, to show that the queue has it.
-    pub fn published(&self) -> (String, Arc<[u8]>) {
-        (PUBLISHED.to_owned(), Arc::from(self.counts.slot.to_le_bytes()))
     }
 
     /// How many ids are remembered.

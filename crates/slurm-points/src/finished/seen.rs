@@ -217,7 +217,7 @@ pub(super) fn name(hour: i64) -> String {
     format!("{PREFIX}{:03}", hour.rem_euclid(NAMES))
 }
 
-/// What the names of hours begin with; in the log they come before [`super::ledger::COUNTS`].
+/// What the names of hours begin with.
 pub(super) const PREFIX: &str = "finished.1.hour.";
 
 impl SeenIds {
@@ -311,9 +311,12 @@ impl SeenIds {
         over
     }
 
-    /// The record of an hour; empty if the hour has no ids.
-    pub(super) fn record(&self, hour: i64) -> Vec<u8> {
-        let Some(ids) = self.hours.get(&hour) else { return Vec::new() };
+    /// The record of an hour together with `more` ids.
+    pub(super) fn record_with(&self, hour: i64, more: &[SeenId]) -> Vec<u8> {
+        let ids = self.hours.get(&hour).cloned().into_iter().map(|ids| (hour, ids));
+        let mut all = Self { first: self.first, hours: ids.collect() };
+        all.add(hour, more);
+        let ids = all.hours.remove(&hour).unwrap_or_default();
         let mut bytes = Vec::with_capacity(ids.len().saturating_mul(14).saturating_add(17));
         bytes.push(VERSION);
         bytes.extend(self.first.to_le_bytes());
@@ -373,14 +376,14 @@ mod tests {
         seen.add(5, &ids(&[u64::MAX, 3, 1 << 63, 3]));
         seen.add(6, &[(9, Mark((1 << 48) - 1))]);
         let mut again = SeenIds::default();
-        for hour in [5, 6, 7] {
-            again.restore(&seen.record(hour));
+        for hour in [5, 6] {
+            again.restore(&seen.record_with(hour, &[]));
         }
         assert_eq!(again, seen);
         assert_eq!(again.len(), 4);
-        let bytes = |hour| u64::try_from(seen.record(hour).len()).unwrap() - 17;
+        let bytes = |hour| u64::try_from(seen.record_with(hour, &[]).len()).unwrap() - 17;
         assert_eq!((bytes(5), bytes(6)), (3 * ID_BYTES, ID_BYTES));
-        assert_eq!(hour_of_record(&seen.record(6)), Some(6));
+        assert_eq!(hour_of_record(&seen.record_with(6, &[])), Some(6));
     }
 
     #[test]

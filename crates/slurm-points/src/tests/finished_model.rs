@@ -1,5 +1,4 @@
-//! Every job is counted once: a model of a daemon that is killed between any two steps, on a disk
-//! that tears commits.
+//! Every job is counted once: a model of a daemon that is killed between any two steps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +6,7 @@ use std::sync::Arc;
 use slurm_snapshot::{Finished, FinishedJob, RESIZING};
 
 use crate::finished::{
-    Counts, FinishedLedger, FinishedRound, Found, HOUR, Levels, RememberedSpan, Tally,
+    Counts, FinishedLedger, FinishedRound, Found, HOUR, Levels, Next, RememberedSpan, Tally,
 };
 
 const LEVELS: Levels = Levels { accounts: 2, qos: 0, users: 9 };
@@ -124,10 +123,7 @@ impl FinishedModel {
         if found == Found::Nothing {
             self.disk.extend([ledger.record().unwrap()]);
         } else {
-            assert_eq!(found, Found::Whole, "a torn commit is no damage");
-            if ledger.lacks_batch() && !self.send(&ledger) {
-                return;
-            }
+            assert_eq!(found, Found::Whole);
             if self.random.one_in(4) {
                 // A host that starts with the clock of another year, for more than ten minutes.
                 ledger.lower_floor(self.now - 1000 * 24 * HOUR);
@@ -138,19 +134,13 @@ impl FinishedModel {
         self.catch_up = true;
     }
 
-    /// The batch enters the queue, which sends it until it has been read, and its note with it; or
-    /// it is lost with the daemon.
-    fn send(&mut self, ledger: &FinishedLedger) -> bool {
-        if self.random.one_in(5) {
-            return false;
-        }
-        let counts = ledger.counts().clone();
+    /// Counts, ids and batch are on the disk together; the queue sends the batch until it is read.
+    fn commit(&mut self, ledger: &FinishedLedger, next: &Next) {
+        self.disk.extend(ledger.records(next).unwrap());
+        let counts = next.counts().clone();
         if let Some(before) = self.sent.insert(counts.slot, counts.clone()) {
             assert_eq!(before.round, counts.round, "a slot was used for two rounds");
         }
-        let (name, slot) = ledger.published();
-        self.disk.insert(name, slot);
-        true
     }
 
     fn jobs_end(&mut self) {
@@ -286,24 +276,15 @@ impl FinishedModel {
         self.read_at = if self.catch_up { self.read_at } else { self.now };
         let slot = ledger.slot(self.now, EVERY);
         let next = ledger.next(round, slot, SPAN);
-        let records = ledger.records(&next).unwrap();
         match self.random.below(8) {
-            // Killed in the middle of the commit: any of its records are there.
-            0 => {
-                for (name, bytes) in records {
-                    if self.random.one_in(2) {
-                        self.disk.insert(name, bytes);
-                    }
-                }
-            }
-            // Killed before it.
-            1 => {}
+            // Killed before the commit.
+            0 | 1 => {}
             step => {
-                self.disk.extend(records);
-                // Killed behind it, before the queue had the batch.
+                self.commit(&ledger, &next);
+                // Killed behind it.
                 if step > 2 {
                     ledger.adopt(next);
-                    self.daemon = self.send(&ledger).then_some(ledger);
+                    self.daemon = Some(ledger);
                 }
             }
         }
@@ -344,21 +325,13 @@ impl FinishedModel {
             self.start();
         }
         let Some(mut ledger) = self.daemon.take() else { return };
-        self.send_surely(&ledger);
         let mut round = FinishedRound::new(self.now, HOUR, LEVELS);
         round.add(&self.rows_since(ledger.unread_from(self.now)), 1, &ledger);
         (round.is_complete, round.is_full) = (true, true);
         let next = ledger.next(round, ledger.slot(self.now, EVERY), SPAN);
-        self.disk.extend(ledger.records(&next).unwrap());
+        self.commit(&ledger, &next);
         ledger.adopt(next);
-        self.send_surely(&ledger);
         self.daemon = Some(ledger);
-    }
-
-    fn send_surely(&mut self, ledger: &FinishedLedger) {
-        if ledger.counts().slot != 0 {
-            self.sent.insert(ledger.counts().slot, ledger.counts().clone());
-        }
     }
 
     /// What all jobs come to, by level; of jobs that no level of its own is for, at none.
@@ -380,7 +353,7 @@ impl FinishedModel {
 }
 
 #[test]
-fn every_job_is_counted_once_wherever_the_daemon_is_killed_and_however_a_commit_is_torn() {
+fn every_job_is_counted_once_wherever_the_daemon_is_killed() {
     for seed in 0..60 {
         let mut world = FinishedModel::new(seed);
         // The first start ever.
@@ -508,9 +481,8 @@ fn a_job_of_another_cluster_with_the_same_id_counts_also_after_a_restart() {
         )
     };
     let mut old = FinishedLedger::first("old", START);
-    // Its hour is on disk with the second commit.
-    assert_eq!(commit(&mut old, &[plain(7, START)]).0, 1);
-    let (_, old) = commit(&mut old, &[]);
+    let (count, old) = commit(&mut old, &[plain(7, START)]);
+    assert_eq!(count, 1);
     let mut new = old.first_of_another("new", START);
     let (_, mut again) = commit(&mut new, &[]);
     assert_ne!(again.counts().slot, old.counts().slot, "their paths may be the same");
@@ -647,10 +619,10 @@ fn what_ended_while_a_daemon_waited_is_in_its_totals_and_in_no_round_that_it_pub
         (counts.slot, added, counts.totals["total"].jobs())
     };
     let slot = |minutes| (START.div_euclid(EVERY) + minutes) * EVERY;
-    assert_eq!(round(START + 60, 3, true), (0, 0, 3), "nothing was ever published");
-    assert_eq!(round(START + 120, 2, true), (0, 0, 5));
+    assert_eq!(round(START + 60, 3, true), (0, 3, 3), "nothing was ever published");
+    assert_eq!(round(START + 120, 2, true), (0, 2, 5));
     assert_eq!(round(START + 180, 4, false), (slot(3), 4, 9), "those that are first seen now");
-    // It waits again: the queue may still need what it has published last.
-    assert_eq!(round(START + 240, 7, true), (slot(3), 4, 16));
+    // It waits again.
+    assert_eq!(round(START + 240, 7, true), (slot(3), 7, 16));
     assert_eq!(round(START + 300, 1, false), (slot(5), 1, 17));
 }

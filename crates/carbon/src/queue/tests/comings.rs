@@ -3,6 +3,7 @@
 
 use super::removal::{away, copy, not_in_the_log};
 use super::*;
+use crate::store::Why;
 
 const BOTH: [&str; 2] = ["a", "b"];
 const RUNS: u64 = 30;
@@ -43,6 +44,7 @@ impl World {
 
     fn push(&mut self) {
         self.timestamp += 1;
+        self.queue.tell_counts();
         self.queue.push(&batch(self.timestamp));
     }
 
@@ -113,7 +115,7 @@ impl World {
             8 => {
                 let mut state = self.queue.shared.state();
                 if let Some(&oldest) = state.batches.keys().next() {
-                    state.drop_batch(oldest, |dropped| &mut dropped.age);
+                    state.drop_batch(oldest, Why::Age);
                 }
                 "expire"
             }
@@ -166,6 +168,8 @@ async fn whatever_happens_to_the_folder_a_start_has_each_tick_in_its_log() {
         for _ in 0..STEPS {
             world.step().await;
         }
+        // The second tick has what was counted when the first one found the folder changed.
+        world.settle().await;
         world.settle().await;
         world.start().await;
         world.settle().await;

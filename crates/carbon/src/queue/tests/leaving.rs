@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::clock::Clock;
+use crate::store::{Counted, Why};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: i64 = 86_400;
@@ -147,7 +148,8 @@ async fn what_was_evicted_and_is_proved_later_is_not_counted() {
         dropped: vec![id],
         file_bytes: 0,
     });
-    assert_eq!(queue.shared.state().changes.evicted, [(Arc::from("a"), id, 1)]);
+    let counted = Counted { to: Arc::from("a"), id, points: 1, why: Why::Unproved };
+    assert_eq!(queue.shared.state().changes.counted, [counted]);
     outbox.change_ledger(|ledger| ledger.note_answer(1, None, Duration::ZERO, Instant::now()));
     let later = Instant::now() + limits().resend_window;
     assert!(queue.status().window_short);
@@ -258,7 +260,7 @@ async fn what_is_too_old_is_in_the_file_until_a_tick_has_its_count() {
         queue.shared.state().expire(later(HOUR * 2));
         counts.push(queue.outbox("a").status().dropped.age);
         if is_counted {
-            queue.forget_counted();
+            queue.tell_counts();
         }
         queue.close().await;
         queue = open();

@@ -43,7 +43,7 @@ enum Step {
     Two,
     /// One that fills a segment.
     Large,
-    /// A batch with a state that says that it is there.
+    /// A batch with a state, one group.
     WithState,
     State,
     /// The oldest batch is done for one destination.
@@ -54,6 +54,8 @@ enum Step {
     Replace,
     /// The oldest batch is forgotten, and was written to one destination.
     Evict,
+    /// It is forgotten, because it is too old.
+    Expire,
     /// One destination may be written to.
     Connect,
     /// The oldest batch was written to it.
@@ -79,7 +81,7 @@ enum Step {
     Restart,
 }
 
-const ALL: [Step; 22] = [
+const ALL: [Step; 23] = [
     Step::One,
     Step::Two,
     Step::Large,
@@ -89,6 +91,7 @@ const ALL: [Step; 22] = [
     Step::Forget,
     Step::Replace,
     Step::Evict,
+    Step::Expire,
     Step::Connect,
     Step::Written,
     Step::Nothing,
@@ -109,9 +112,10 @@ const FEW: [Step; 5] =
     [Step::Two, Step::WithState, Step::Replace, Step::NothingGoesAnyMore, Step::Restart];
 
 /// What longer enumerations have found.
-const FOUND: [&[Step]; 3] = [
+const FOUND: [&[Step]; 4] = [
     &[Step::One, Step::FullReplace, Step::Forget],
-    &[Step::NothingGoesAnyMore, Step::Large, Step::Full],
+    &[Step::State, Step::SyncFails, Step::Done],
+    &[Step::Shrink, Step::NothingGoes, Step::One],
     &[Step::One, Step::Written, Step::Connect],
 ];
 
@@ -139,9 +143,16 @@ struct Truth {
     /// The state that was committed last, and those of commits that have failed since.
     state: u64,
     newer: BTreeSet<u64>,
-    /// What was written before it was removed, for certain and perhaps.
-    evicted: BTreeSet<Pair>,
-    perhaps_evicted: BTreeSet<Pair>,
+    /// What was counted in memory when it was removed, and is in no tick on the disk: it is there,
+    /// or counted. And what may be counted.
+    counted: BTreeSet<Pair>,
+    perhaps_counted: BTreeSet<Pair>,
+    /// Points that a start has counted as damaged, and that are in no tick: surely, and perhaps.
+    damaged: BTreeMap<Arc<str>, u64>,
+    perhaps_damaged: BTreeMap<Arc<str>, u64>,
+    is_telling: bool,
+    /// Batches that are one group with a state.
+    with_state: BTreeSet<u64>,
     /// What was written.
     written: BTreeSet<Pair>,
     /// What may have been when an earlier run ended, and whether this one may write now.
@@ -161,12 +172,12 @@ struct Found {
     before: BTreeSet<Pair>,
     due: BTreeMap<Pair, u64>,
     state: u64,
-    evicted: BTreeSet<Pair>,
+    damaged: BTreeMap<Arc<str>, u64>,
     written: BTreeSet<Pair>,
     perhaps_written: BTreeSet<Pair>,
 }
 
-/// The state that says that this batch is there has its id; one that says nothing is odd.
+/// The batch of this group has the state's number; a state without one is odd.
 fn needs(state: u64) -> Option<u64> {
     Some(state).filter(|state| *state > 0 && state.is_multiple_of(2))
 }
@@ -175,6 +186,13 @@ impl Truth {
     fn attempt(&mut self, changes: &Changes) {
         for kept in &changes.append {
             self.perhaps_due.extend(kept.due.iter().map(|to| (Arc::clone(to), kept.id)));
+            self.with_state.extend(kept.has_states.then_some(kept.id));
+        }
+        for pair in changes.counted.iter().map(pair) {
+            if self.due.contains(&pair) {
+                self.counted.insert(pair.clone());
+            }
+            self.perhaps_counted.insert(pair);
         }
         for pair in self.done_by(changes) {
             self.due.remove(&pair);
@@ -182,12 +200,19 @@ impl Truth {
             self.perhaps_written.remove(&pair);
             self.was_done.insert(pair);
         }
-        let evicted = changes.evicted.iter();
-        self.perhaps_evicted.extend(evicted.map(|(to, id, _)| (Arc::clone(to), *id)));
+        self.tell(changes);
+        self.is_telling = !changes.told.is_empty();
         self.newer.extend(changes.states.values().map(|bytes| value(bytes)));
         self.is_writing &= changes.writing.as_ref().is_none_or(|writing| !writing.is_empty());
-        if let Some(found) = &self.found {
-            self.evicted.retain(|pair| !found.evicted.contains(pair));
+    }
+
+    /// What is proved or told need not be counted any more.
+    fn tell(&mut self, changes: &Changes) {
+        for pair in changes.done.iter().chain(&changes.told) {
+            self.counted.remove(pair);
+        }
+        if !changes.told.is_empty() {
+            self.damaged.clear();
         }
     }
 
@@ -211,7 +236,9 @@ impl Truth {
             let still = found.due.keys().filter(|pair| !self.was_done.contains(*pair));
             self.due.extend(still.cloned());
             self.left.extend(found.due);
-            self.perhaps_evicted.retain(|pair| !found.evicted.contains(pair));
+            // What this commit tells may be in a later part of it.
+            self.damaged = if self.is_telling { BTreeMap::new() } else { found.damaged.clone() };
+            self.perhaps_damaged = found.damaged;
             self.perhaps_written.extend(found.perhaps_written);
         }
         for kept in &changes.append {
@@ -225,8 +252,14 @@ impl Truth {
                 self.perhaps_due.remove(&pair);
             }
         }
-        let evicted = changes.evicted.iter();
-        self.evicted.extend(evicted.map(|(to, id, _)| (Arc::clone(to), *id)));
+        self.counted.extend(changes.counted.iter().map(pair));
+        self.tell(changes);
+        for pair in changes.done.iter().chain(&changes.told) {
+            self.perhaps_counted.remove(pair);
+        }
+        if !changes.told.is_empty() {
+            self.perhaps_damaged.clear();
+        }
         self.written.extend(changes.written.iter().cloned());
         if let Some(bytes) = changes.states.values().next() {
             self.state = value(bytes);
@@ -241,8 +274,13 @@ impl Truth {
 
     /// `max_bytes` has removed them, and the log has said so.
     fn drop_batches(&mut self, dropped: &[u64]) {
-        let its = self.perhaps_due.iter().filter(|(_, id)| dropped.contains(id));
-        self.was_done.extend(its.cloned());
+        let its = |pairs: &BTreeSet<Pair>| -> BTreeSet<Pair> {
+            pairs.iter().filter(|(_, id)| dropped.contains(id)).cloned().collect()
+        };
+        let (due, perhaps_due) = (its(&self.due), its(&self.perhaps_due));
+        self.counted.extend(due);
+        self.perhaps_counted.extend(perhaps_due.iter().cloned());
+        self.was_done.extend(perhaps_due);
         for pairs in [&mut self.due, &mut self.written, &mut self.perhaps_written] {
             pairs.retain(|(_, id)| !dropped.contains(id));
         }
@@ -285,29 +323,45 @@ impl Truth {
                 })
                 .sum()
             };
-            let lost = restored.lost.get(to).copied().unwrap_or(0);
-            let (surely, perhaps) = (missing(&self.due), missing(&self.perhaps_due));
+            let lost = restored.lost().get(to).copied().unwrap_or(0);
+            let of = |points: &BTreeMap<Arc<str>, u64>| points.get(to).copied().unwrap_or(0);
+            let surely = missing(&self.due) + of(&self.damaged);
+            let perhaps = missing(&self.perhaps_due) + of(&self.perhaps_damaged);
             if lost < surely {
                 return Err(format!("lost: {surely} points of {to}, {lost} counted"));
             }
             if lost > perhaps && !self.is_unsure {
                 return Err(format!("counted: {lost} points of {to}, {perhaps} missing"));
             }
+            let lost = lost.saturating_sub(of(&self.perhaps_damaged));
             if lost > 0 && is_whole {
                 return Err(format!("told lost: {lost} points of {to}, {surely} missing"));
             }
-            let sum = |pairs: &BTreeSet<Pair>| -> u64 {
-                let its = pairs.iter().filter(|pair| *pair.0 == *to && !found.contains_key(*pair));
-                its.map(|pair| points_of(pair.1)).sum()
-            };
-            let unproved = restored.unproved.get(to).copied().unwrap_or(0);
-            let bounds = sum(&self.evicted)..=sum(&self.perhaps_evicted);
-            if !bounds.contains(&unproved) && !is_damaged {
-                return Err(format!("unproved: {unproved} points of {to}, not {bounds:?}"));
+        }
+        let its = restored.counted.iter().filter(|its| its.why != Why::Damaged);
+        let counted: BTreeMap<Pair, u64> = its.map(|its| (pair(its), its.points)).collect();
+        let is_there = |pair: &&Pair| found.contains_key(*pair) || counted.contains_key(*pair);
+        if let Some(pair) = self.counted.iter().find(|pair| !is_there(pair))
+            && !is_damaged
+        {
+            return Err(format!("not counted: {pair:?}"));
+        }
+        for (pair, points) in &counted {
+            let left = self.left.get(pair).copied().unwrap_or(points_of(pair.1));
+            if !self.perhaps_counted.contains(pair) && !is_damaged {
+                return Err(format!("counted twice: {pair:?}"));
+            }
+            if found.contains_key(pair) || *points != left && !is_damaged {
+                return Err(format!(
+                    "counted wrong: {points} points of {pair:?}, which has {left}"
+                ));
             }
         }
+        if !restored.damaged_states.is_empty() && !is_damaged {
+            return Err(format!("damaged states: {:?}", restored.damaged_states));
+        }
         if restored.damaged > 0 && is_whole {
-            return Err(format!("told as damage: {} records", restored.damaged));
+            return Err(format!("told as damage: {} records: {:?}", restored.damaged, log.settled));
         }
         let state = restored.states.get("state").map_or(0, |bytes| value(bytes));
         if state != self.state && !self.newer.contains(&state) && !is_damaged {
@@ -326,6 +380,13 @@ impl Truth {
                 return Err(format!("never written: {pair:?}"));
             }
         }
+        let with_state = found.keys().filter(|(_, id)| self.with_state.contains(id));
+        if let Some((_, id)) = with_state.max_by_key(|(_, id)| *id)
+            && *id > state
+            && !is_damaged
+        {
+            return Err(format!("batch without its state: {id}, {state}"));
+        }
         if let Some(id) = needs(state) {
             let its = self.perhaps_due.iter().filter(|pair| pair.1 == id);
             let mut its = its.filter(|pair| !self.was_done.contains(*pair));
@@ -341,20 +402,28 @@ impl Truth {
     /// A start has found this.
     fn start(&mut self, found: BTreeMap<Pair, u64>, restored: &Restored) {
         let told = restored.written.iter().chain(&restored.perhaps_written).cloned().collect();
-        let evicted = self
-            .perhaps_evicted
-            .iter()
-            .filter(|pair| !found.contains_key(*pair))
-            .cloned()
-            .collect();
+        let is_back = |pair: &Pair| found.contains_key(pair);
+        for pair in self.counted.extract_if(.., |pair| is_back(pair)) {
+            self.was_done.remove(&pair);
+        }
+        self.perhaps_counted.retain(|pair| !is_back(pair));
         let state = restored.states.get("state").map_or(0, |bytes| value(bytes));
         let before = self.perhaps_due.clone();
-        let written = restored.written.iter().cloned().collect();
-        self.found =
-            Some(Found { before, due: found, state, evicted, written, perhaps_written: told });
+        self.found = Some(Found {
+            before,
+            due: found,
+            state,
+            damaged: restored.lost(),
+            written: restored.written.iter().cloned().collect(),
+            perhaps_written: told,
+        });
         self.is_writing = false;
         self.is_unsure = self.has_failed;
     }
+}
+
+fn pair(counted: &Counted) -> Pair {
+    (Arc::clone(&counted.to), counted.id)
 }
 
 fn value(bytes: &[u8]) -> u64 {
@@ -367,6 +436,8 @@ struct Daemon<'a> {
     log: Log,
     owed: Changes,
     due: BTreeMap<u64, BTreeSet<Arc<str>>>,
+    /// What the next tick tells.
+    told: Vec<Pair>,
     truth: Truth,
     next: u64,
     /// What holds from this call on.
@@ -384,6 +455,7 @@ impl<'a> Daemon<'a> {
             due.entry(*id).or_default().insert(Arc::clone(to));
         }
         truth.start(found, &restored);
+        let told = restored.counted.iter().map(pair).collect();
         let next = truth.perhaps_due.iter().chain(&truth.was_done).map(|(_, id)| id / 2 * 2 + 2);
         let next = next.chain([truth.state + 2]).max().unwrap_or(2) / 2 * 2;
         let truths = vec![first, (faults::recorded(), truth.clone())];
@@ -392,6 +464,7 @@ impl<'a> Daemon<'a> {
             log,
             owed: Changes::default(),
             due,
+            told,
             truth,
             next,
             truths,
@@ -415,7 +488,9 @@ impl<'a> Daemon<'a> {
                     self.truths[first..]
                         .iter_mut()
                         .for_each(|(_, truth)| truth.drop_batches(&dropped));
-                    self.due.retain(|id, _| !dropped.contains(id));
+                    for (id, due) in self.due.extract_if(.., |id, _| dropped.contains(id)) {
+                        self.told.extend(due.into_iter().map(|to| (to, id)));
+                    }
                     self.truth.commit(&piece, &dropped);
                     self.note_truth();
                 }
@@ -434,7 +509,8 @@ impl<'a> Daemon<'a> {
             .map(|&id| AppendedBatch { frames: frames(id).into(), ..kept(id, &["a", "b"]) });
         self.due.extend(ids.iter().map(|&id| (id, [name("a"), name("b")].into())));
         self.next += 2 * u64::try_from(ids.len()).unwrap();
-        Changes { append: append.collect(), ..Changes::default() }
+        let (append, told) = (append.collect(), std::mem::take(&mut self.told));
+        Changes { append, told, ..Changes::default() }
     }
 
     fn replace(&mut self) -> Changes {
@@ -470,10 +546,12 @@ impl<'a> Daemon<'a> {
             | Step::FullFrames => self.append(&[next]),
             Step::Two => self.append(&[next, next + 2]),
             Step::Large => self.append(&[next + 1]),
-            Step::WithState => Changes {
-                states: state("state", &next.to_le_bytes()).states,
-                ..self.append(&[next])
-            },
+            Step::WithState => {
+                let states = state("state", &next.to_le_bytes()).states;
+                let mut changes = self.append(&[next]);
+                changes.append[0].has_states = true;
+                Changes { states, ..changes }
+            }
             Step::State => {
                 self.next += 2;
                 state("state", &(next + 1).to_le_bytes())
@@ -498,8 +576,22 @@ impl<'a> Daemon<'a> {
                 let first = its_first(self);
                 first.as_ref().map(|(_, id)| self.due.remove(id));
                 let forget = first.iter().map(|(_, id)| *id).collect();
-                let evicted = first.into_iter().map(|(to, id)| (to, id, points_of(id))).collect();
-                Changes { forget, evicted, ..none }
+                let counted: Vec<_> =
+                    first.into_iter().map(|(to, id)| (to, id, points_of(id))).collect();
+                let counted: Vec<_> =
+                    counted.iter().map(|(to, id, points)| (&**to, *id, *points)).collect();
+                Changes { forget, counted: unproved(&counted), ..none }
+            }
+            Step::Expire => {
+                let old = self.due.pop_first();
+                let forget = old.iter().map(|(id, _)| *id).collect();
+                let its =
+                    old.into_iter().flat_map(|(id, due)| due.into_iter().map(move |to| (to, id)));
+                let counted = its.map(|(to, id)| {
+                    self.told.push((Arc::clone(&to), id));
+                    Counted { to, id, points: points_of(id), why: Why::Age }
+                });
+                Changes { forget, counted: counted.collect(), ..none }
             }
             Step::Connect => Changes { writing: Some(vec![a()]), ..none },
             Step::Written => Changes { written: its_first(self).into_iter().collect(), ..none },
@@ -538,7 +630,8 @@ fn hash(value: &impl Hash) -> u64 {
 
 /// Makes the folder have these segments.
 fn write_files(dir: &Path, files: &Files) {
-    for path in segments(dir) {
+    let states = folder::states(dir).unwrap().into_iter().map(|its| folder::state(dir, its));
+    for path in segments(dir).into_iter().chain(states) {
         if !files.contains_key(path.file_name().unwrap().to_str().unwrap()) {
             fs::remove_file(path).unwrap();
         }
@@ -629,7 +722,8 @@ impl Tried {
         let heads = |bytes: &[u8]| -> Vec<usize> {
             record::records(bytes).map(|record| record.unwrap().offset).collect()
         };
-        let mut logs: Vec<_> = files.iter().map(|(name, bytes)| (name, heads(bytes))).collect();
+        let logs = files.iter().filter(|(name, _)| name.ends_with(".log"));
+        let mut logs: Vec<_> = logs.map(|(name, bytes)| (name, heads(bytes))).collect();
         logs.retain(|(_, heads)| !heads.is_empty());
         let newest = logs.last().map(|(name, _)| (*name).clone());
         for (name, heads) in logs {

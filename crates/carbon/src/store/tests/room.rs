@@ -55,8 +55,8 @@ fn a_disk_that_the_queue_has_filled_is_free_again_when_everything_is_done() {
         assert_eq!(next.unwrap(), [0; 0]);
         faults::set_disk(None);
         let (_, restored) = open_at(dir.path(), max_bytes);
+        assert_eq!((restored.damaged, restored.lost().len()), (0, 0));
         assert!(restored.batches.into_keys().eq(last..=last + 1));
-        assert_eq!((restored.damaged, restored.lost.len()), (0, 0));
     }
 }
 
@@ -100,19 +100,19 @@ fn the_newest_state_and_what_is_evicted_are_copied_before_their_segment_goes() {
     for max_bytes in [1 << 20, ONE_SEGMENT] {
         let dir = tempfile::tempdir().unwrap();
         let mut log = with_disk(dir.path(), max_bytes);
-        let evicted = vec![(name("a"), 1000, 7), (name("a"), 1001, 8)];
-        log.commit(&Changes { evicted, ..state("counts", &[5; 9000]) }).unwrap();
+        let counted = unproved(&[("a", 1000, 7), ("a", 1001, 8)]);
+        log.commit(&Changes { counted, ..state("counts", &[5; 9000]) }).unwrap();
         let (ids, owed) = fill(&mut log);
         // It proves one of the two.
         let mut changes = all_done(&ids, owed);
         changes.done.push((name("a"), 1001));
         log.commit(&changes).unwrap();
         assert!(size(dir.path()) < DISK / 2, "{}", size(dir.path()));
-        assert!(log.reserve.is_some(), "there is room for it again");
+        assert!(log.has_reserve, "there is room for it again");
         faults::set_disk(None);
         let (_, restored) = open_at(dir.path(), max_bytes);
         assert_eq!(*restored.states["counts"], [5; 9000]);
-        assert_eq!(restored.unproved, [(name("a"), 7)].into());
+        assert_eq!(restored.unproved(), [(name("a"), 7)].into());
         assert_eq!(restored.batches.len(), 1);
     }
 }
@@ -179,6 +179,8 @@ fn a_kill_at_any_point_on_a_full_disk_loses_nothing_that_was_committed() {
         // each state.
         let (mut due, mut unsure) = (BTreeSet::new(), BTreeSet::new());
         let (mut counts, mut newer): (u32, Vec<u32>) = (0, Vec::new());
+        // What is too old, and in no tick that is on the disk: surely, and perhaps.
+        let (mut old, mut perhaps_old) = (BTreeSet::new(), BTreeSet::new());
         for run in 0..5 {
             faults::set_disk(None);
             let (mut log, restored) = open_at(dir.path(), MAX_BYTES);
@@ -189,7 +191,14 @@ fn a_kill_at_any_point_on_a_full_disk_loses_nothing_that_was_committed() {
                 found.iter().all(|id| due.contains(id) || unsure.contains(id)),
                 "{at}: {found:?} again"
             );
-            assert_eq!((restored.damaged, restored.lost.len()), (0, 0), "{at}");
+            let counted: BTreeSet<u64> = restored.counted.iter().map(|its| its.id).collect();
+            let all = &counted | &found;
+            assert!(old.is_subset(&all), "{at}: {old:?} is not counted: {all:?}");
+            assert!(counted.is_subset(&perhaps_old), "{at}: {counted:?}, not {perhaps_old:?}");
+            assert!(counted.is_disjoint(&found), "{at}: {counted:?} are due");
+            (old, perhaps_old) = (counted.clone(), counted);
+            let mut told = restored.told(Changes::default()).told;
+            assert_eq!((restored.damaged, restored.lost().len()), (0, 0), "{at}");
             let counted = restored.states.get("counts");
             let counted =
                 counted.map_or(0, |bytes| u32::from_le_bytes(bytes[..4].try_into().unwrap()));
@@ -225,12 +234,32 @@ fn a_kill_at_any_point_on_a_full_disk_loses_nothing_that_was_committed() {
                     due.remove(id);
                     unsure.insert(*id);
                 });
+                if random.u32(0..3) == 0
+                    && let Some(id) = due.pop_first()
+                {
+                    changes.forget.push(id);
+                    let (to, points, why) = (name("a"), 5, Why::Age);
+                    changes.counted.push(Counted { to, id, points, why });
+                    unsure.insert(id);
+                    old.insert(id);
+                    perhaps_old.insert(id);
+                }
+                // What was counted before is in a tick now.
+                if !changes.append.is_empty() {
+                    old.retain(|id| !told.contains(&(name("a"), *id)));
+                    changes.told = std::mem::take(&mut told);
+                }
+                told.extend(changes.counted.iter().map(|its| (name("a"), its.id)));
                 owed = owed.and(changes);
                 let state = owed.states.get("counts").cloned();
                 match log.commit(&owed) {
                     Ok(dropped) => {
                         due.extend(owed.append.iter().map(|kept| kept.id));
                         due.retain(|id| !dropped.contains(id));
+                        perhaps_old.retain(|id| !owed.told.contains(&(name("a"), *id)));
+                        old.extend(&dropped);
+                        perhaps_old.extend(&dropped);
+                        told.extend(dropped.iter().map(|id| (name("a"), *id)));
                         unsure.extend(dropped);
                         owed = Changes::default();
                         if let Some(bytes) = state {

@@ -12,7 +12,7 @@ fn what_a_start_counts_is_counted_once() {
     let (mut log, _) = open(dir.path());
     let changes = Changes {
         append: vec![kept(1, &["a"]), kept(2, &["a"])],
-        evicted: vec![(name("a"), 7, 100)],
+        counted: unproved(&[("a", 7, 100)]),
         ..Changes::default()
     };
     log.commit(&changes).unwrap();
@@ -25,10 +25,10 @@ fn what_a_start_counts_is_counted_once() {
     let (mut unproved, mut lost) = (0, 0);
     for run in 0..3 {
         let (mut log, restored) = open(dir.path());
-        unproved += restored.unproved.values().sum::<u64>();
-        lost += restored.lost.values().sum::<u64>();
-        log.commit(&Changes { append: vec![kept(10 + run, &["a"])], ..Changes::default() })
-            .unwrap();
+        unproved += restored.unproved().values().sum::<u64>();
+        lost += restored.lost().values().sum::<u64>();
+        let tick = Changes { append: vec![kept(10 + run, &["a"])], ..Changes::default() };
+        log.commit(&restored.told(tick)).unwrap();
     }
     assert_eq!(unproved, 100);
     assert!(lost > 0 && lost <= POINTS, "{lost}");
@@ -42,12 +42,12 @@ fn what_was_evicted_and_proved_before_a_commit_is_never_called_unproved() {
         .unwrap();
     // Removed by max_age, when the file still has it; by max_bytes, when the file no longer has it.
     for (id, forget) in [(1, vec![1]), (9, vec![])] {
-        let (evicted, done) = (vec![(name("a"), id, 10)], vec![(name("a"), id)]);
-        log.commit(&Changes { forget, evicted, done, ..Changes::default() }).unwrap();
+        let (counted, done) = (unproved(&[("a", id, 10)]), vec![(name("a"), id)]);
+        log.commit(&Changes { forget, counted, done, ..Changes::default() }).unwrap();
     }
     drop(log);
     let (_, restored) = open(dir.path());
-    assert_eq!((restored.unproved.len(), restored.due.len()), (0, 1));
+    assert_eq!((restored.unproved().len(), restored.due.len()), (0, 1));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_torn_copy_of_a_batch_costs_nothing_of_the_first_one() {
         for run in 0..3 {
             let (mut log, restored) = open(dir.path());
             assert_eq!(
-                (restored.lost.len(), restored.damaged),
+                (restored.lost().len(), restored.damaged),
                 (0, 0),
                 "{cut} of {}, run {run}",
                 bytes.len()

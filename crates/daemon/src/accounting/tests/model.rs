@@ -1,9 +1,8 @@
 //! The rule of a round against a slurmdbd that fails without a word: its queries fail, its rows are
-//! requeued and purged, nothing ends for hours, and the daemon is killed at every point of a
-//! commit. The truth is a list of the jobs that ended.
+//! requeued and purged, nothing ends for hours, and the daemon is killed before and after commits.
+//! The truth is a list of the jobs that ended.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use slurm_points::finished::{Counts, HOUR};
 use slurm_snapshot::{Finished, FinishedJob};
@@ -126,12 +125,10 @@ impl World {
             Some(daemon) => daemon,
             None => accounting(&mut self.disk, self.now),
         };
-        if daemon.ticket().is_some() {
-            self.publish(&mut daemon);
-        }
+        daemon.commit();
         daemon.note_statistics(u64::try_from(self.untold.len()).unwrap(), 0, self.now);
         daemon.begin_round(self.now, self.now, true);
-        let mut records: Option<Records> = None;
+        let mut kept: Option<(Option<Counts>, Records)> = None;
         let mut is_newest = true;
         while let Some((from, to, known)) = asked(&daemon) {
             let finished = self.answer(from, to, &known);
@@ -139,13 +136,13 @@ impl World {
             // There is no reader behind the request.
             drop(daemon.source.outcome().await);
             let reading = whole(finished);
-            let keep = |kept: Records| {
-                records = Some(kept);
+            let keep = |counts: Option<&Counts>, records: Records| {
+                kept = Some((counts.cloned(), records));
                 2
             };
             let unproved = daemon.take_reply(Ok(reading), self.now, keep);
             assert!(
-                is_proved || !is_newest || records.is_none(),
+                is_proved || !is_newest || kept.is_none(),
                 "a round that is not proved counts nothing"
             );
             assert!(unproved.is_none() || !is_proved);
@@ -154,37 +151,24 @@ impl World {
                 return;
             }
         }
-        let Some(records) = records else {
+        let Some((counts, records)) = kept else {
             self.daemon = Some(daemon);
             return;
         };
-        match self.random.u8(0..10) {
-            0 if may_die => {}
-            // Any part of the commit may be missing.
-            1 if may_die => {
-                let written: Vec<_> = records.into_iter().filter(|_| self.random.bool()).collect();
-                self.disk.extend(written);
-            }
-            2 if may_die => self.disk.extend(records),
-            _ => {
-                self.disk.extend(records);
-                self.publish(&mut daemon);
-                self.daemon = Some(daemon);
-            }
+        let fate = if may_die { self.random.u8(0..10) } else { 9 };
+        if fate == 0 {
+            return;
         }
-    }
-
-    fn publish(&mut self, daemon: &mut Accounting) {
-        if daemon.commit() {
-            let ledger = daemon.ledger().unwrap();
-            let counts = ledger.counts().clone();
-            let before = self.sent.insert(counts.slot, counts.clone());
-            assert!(
-                before.is_none_or(|before| before.round == counts.round),
-                "a slot was used twice"
-            );
-            let (name, slot): (String, Arc<[u8]>) = ledger.published();
-            self.disk.insert(name, slot);
+        // Counts, ids and batch are on the disk together.
+        self.disk.extend(records);
+        if let Some(counts) = counts
+            && let Some(before) = self.sent.insert(counts.slot, counts.clone())
+        {
+            assert_eq!(before.round, counts.round, "a slot was used twice");
+        }
+        if fate > 2 {
+            daemon.commit();
+            self.daemon = Some(daemon);
         }
     }
 

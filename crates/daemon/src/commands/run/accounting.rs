@@ -4,7 +4,6 @@ use slurm_points::collectors::{finished_batch, unproved_batch};
 use slurm_snapshot::Statistics;
 
 use super::Daemon;
-use crate::accounting::Accounting;
 use crate::clock::unix_now;
 use crate::source::Outcome;
 
@@ -36,29 +35,25 @@ impl Daemon {
     /// slurmdbd has answered, or has not.
     pub(super) fn handle_slurmdbd_reply(&mut self, outcome: Outcome) {
         let Some(accounting) = &mut self.cluster.finished else { return };
-        let unproved =
-            accounting.take_reply(outcome, unix_now(), |records| self.queue.keep(records));
+        let mut counted = None;
+        let unproved = accounting.take_reply(outcome, unix_now(), |counts, records| {
+            counted = counts.and_then(|counts| {
+                let prefix = self.config.prefix.expand(Some(&counts.cluster), &self.host)?;
+                Some(finished_batch(counts, &prefix))
+            });
+            match &counted {
+                Some(batch) => self.queue.push_with(batch, records),
+                None => self.queue.keep(records),
+            }
+        });
+        if let Some(batch) = counted {
+            self.note_batch(&batch);
+        }
         if let (Some(slot), Some(prefix)) = (unproved, self.finished_prefix()) {
             let batch = unproved_batch(slot, &prefix);
             self.note_batch(&batch);
             self.queue.push(&batch);
         }
-    }
-
-    /// Sends the batch of a round whose counts are on disk now.
-    pub(super) fn publish_counts(&mut self) {
-        if !self.cluster.finished.as_mut().is_some_and(Accounting::commit) {
-            return;
-        }
-        let Some(prefix) = self.finished_prefix() else { return };
-        let Some(ledger) = self.cluster.finished.as_ref().and_then(Accounting::ledger) else {
-            return;
-        };
-        let batch = finished_batch(ledger.counts(), &prefix);
-        let published = ledger.published();
-        self.note_batch(&batch);
-        // That the queue has it is one commit with it.
-        self.queue.push_with(&batch, [published]);
     }
 
     /// The prefix of the cluster whose jobs are counted.

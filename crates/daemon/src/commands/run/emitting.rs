@@ -107,7 +107,7 @@ impl Daemon {
         let queue = self.queue.status();
         let replies = self.cluster.counters();
         self.health.points(&prefix, &self.host, &queue, &destinations, replies, &mut batch);
-        self.queue.forget_counted();
+        self.queue.tell_counts();
         self.push(&batch, false);
         // Last, so that it is the newest.
         self.push(&cluster, true);

@@ -32,14 +32,6 @@ impl FinishedLedger {
             }
         }
         used.retain(|level, _| totals.contains_key(level));
-        let unsettled = old.recent.get(self.settled..).unwrap_or_default();
-        let hours: BTreeSet<i64> = unsettled.iter().flat_map(BTreeMap::keys).copied().collect();
-        let hours: Vec<i64> = hours.into_iter().filter(|hour| end_of(*hour) > old.floor).collect();
-        let live: BTreeSet<String> =
-            hours.iter().copied().chain(self.seen.hours()).map(seen::name).collect();
-        let is_over =
-            |hour: &&i64| end_of(**hour) <= old.floor && !live.contains(&seen::name(**hour));
-        let emptied = self.written.iter().filter(is_over).copied().collect();
         // One that a full reading has not found is gone.
         let has_all = round.is_complete && round.is_full;
         let mut incomplete = if has_all { BTreeMap::new() } else { self.incomplete.clone() };
@@ -56,19 +48,20 @@ impl FinishedLedger {
         let floor_above = floor.max(bound.unwrap_or(floor));
         let forgotten = sizes.keys().copied().filter(|hour| end_of(*hour) <= floor_above).max();
         sizes.retain(|hour, _| end_of(*hour) > floor_above);
+        let mut ids = round.ids;
+        ids.retain(|hour, _| end_of(*hour) > floor_above);
+        let live: BTreeSet<String> =
+            ids.keys().chain(sizes.keys()).copied().map(seen::name).collect();
+        let is_over =
+            |hour: &&i64| end_of(**hour) <= floor_above && !live.contains(&seen::name(**hour));
+        let emptied = self.written.iter().filter(is_over).copied().collect();
         let changed_total = old.changed_total.saturating_add(round.reading.changed);
         let late_total = old.late_total.saturating_add(round.reading.late_jobs);
         let steps_unknown_total =
             old.steps_unknown_total.saturating_add(round.reading.steps_unknown);
         let is_silent = round.is_silent;
-        // Keeps what was published last, in case the queue has lost it.
-        let (slot, figures, reading) = if is_silent {
-            (old.slot, old.round.clone(), old.reading)
-        } else {
-            (slot, figures, round.reading)
-        };
+        let slot = if is_silent { old.slot } else { slot };
         let ended_runs = old.ended_runs.iter().copied().chain(round.ended_runs).collect();
-        let recent = unsettled.iter().cloned().chain([round.ids]).collect();
         let counts = Counts {
             version: VERSION,
             cluster: old.cluster.clone(),
@@ -82,16 +75,15 @@ impl FinishedLedger {
             slot,
             totals,
             round: figures,
-            reading,
+            reading: round.reading,
             late_total,
             changed_total,
             steps_unknown_total,
             used,
             ended_runs: EndedRun::newest(ended_runs, floor_above),
-            recent,
             sizes,
         };
         let is_short = bound.is_some_and(|bound| bound > floor);
-        Next { is_short, is_silent, counts, incomplete, hours, emptied }
+        Next { is_short, is_silent, counts, incomplete, ids, emptied }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::super::HOUR;
 use super::super::seen::{self, SeenIds, end_of};
-use super::{COUNTS, Counts, FinishedLedger, PUBLISHED, VERSION};
+use super::{COUNTS, Counts, FinishedLedger, VERSION};
 
 /// slurmctld's clock may be this much ahead of ours, and ends with it.
 const AHEAD: i64 = 300;
@@ -29,23 +29,18 @@ pub enum Found {
 impl FinishedLedger {
     /// The ledger of this cluster, from the records in the log.
     pub fn open(cluster: &str, now: i64, records: &BTreeMap<String, Arc<[u8]>>) -> (Self, Found) {
-        let published = records.get(PUBLISHED).and_then(|slot| slot.first_chunk()).copied();
-        let published = published.map_or(0, i64::from_le_bytes);
         let counts =
             records.get(COUNTS).and_then(|counts| serde_json::from_slice::<Counts>(counts).ok());
         let Some(counts) = counts.filter(|counts| counts.version == VERSION) else {
-            return Self::without_counts(cluster, now, records, published);
+            return Self::without_counts(cluster, now, records);
         };
         let mut seen = SeenIds::new(counts.first);
         for record in hours(records) {
             seen.restore(record);
         }
         let written = seen.hours();
-        for (hour, ids) in counts.recent.iter().flatten() {
-            seen.add(*hour, ids);
-        }
         seen.forget(counts.floor);
-        let mut ledger = Self { counts, seen, written, published, ..Self::default() };
+        let mut ledger = Self { counts, seen, written, ..Self::default() };
         if ledger.counts.cluster != cluster {
             return (ledger.first_of_another(cluster, now), Found::OfAnother);
         }
@@ -67,25 +62,22 @@ impl FinishedLedger {
         Some(counts.floor)
     }
 
-    /// Of ids without counts none can be used, because the newest of them were only in the counts.
+    /// Of ids without counts none can be used, because it is not known how many are missing.
     fn without_counts(
         cluster: &str,
         now: i64,
         records: &BTreeMap<String, Arc<[u8]>>,
-        published: i64,
     ) -> (Self, Found) {
         let mut ledger = Self::first(cluster, now);
         let newest = hours(records).filter_map(|record| seen::hour_of_record(record)).max();
-        let Some(newest) = newest.or((published != 0).then(|| seen::hour_of(published))) else {
-            return (ledger, Found::Nothing);
-        };
-        let surely = end_of(newest).max(published.saturating_add(HOUR));
+        let Some(newest) = newest else { return (ledger, Found::Nothing) };
+        let surely = end_of(newest);
         // Nothing that was counted ended later than this, unless our clock is behind it.
         let is_behind = now < newest.saturating_mul(HOUR);
         let floor = if is_behind { surely } else { surely.min(now.saturating_add(AHEAD)) };
         ledger.counts.floor = floor;
-        ledger.counts.slot = published;
-        ledger.published = published;
+        // The slot of this moment may be used.
+        ledger.counts.slot = now;
         // Something was counted, so that no clock lowers this floor.
         ledger.counts.latest = Some(floor.saturating_sub(1));
         (ledger, Found::NoCounts(floor))
