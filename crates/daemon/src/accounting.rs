@@ -20,7 +20,7 @@ use slurm_points::finished::{Counts, FinishedLedger, FinishedRound, Found, HOUR,
 use slurm_points::replies::ReplyCounters;
 use slurm_snapshot::{Reply, ReplyKind, errno, one_more};
 use tokio::time::Instant;
-use tracing::{debug, error, warn};
+use tracing::{debug, error, info, warn};
 
 use self::phase::{Ending, Phase, RoundUnderWay};
 pub(crate) use self::plan::Plan;
@@ -136,10 +136,22 @@ impl Accounting {
     fn change_cluster(&mut self, cluster: &str, now: i64, keep: impl FnOnce(Records) -> u64) {
         let Some(ledger) = self.ledger.as_mut().filter(|ledger| ledger.counts().cluster != cluster)
         else {
-            self.renamed_since = None;
+            if self.renamed_since.take().is_some() {
+                info!(
+                    cluster,
+                    "finished jobs count again: slurm.conf names the same cluster as before"
+                );
+            }
             return;
         };
-        let since = *self.renamed_since.get_or_insert_with(Instant::now);
+        let since = *self.renamed_since.get_or_insert_with(|| {
+            warn!(
+                new = cluster,
+                "finished jobs are not counted: slurm.conf names another cluster; if it still does in \
+                 10 minutes, counting begins again for that one"
+            );
+            Instant::now()
+        });
         let Phase::Idle = self.phase else { return self.give_up() };
         if since.elapsed() < CLUSTER_PATIENCE {
             return;

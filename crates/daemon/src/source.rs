@@ -263,9 +263,10 @@ impl Source {
 mod tests {
     use super::*;
 
-    /// The warning that a token may be known to another user was left out beside libslurm's lines.
+    /// If libslurm had printed lines, the error lacked the warning that another user may know the
+    /// token.
     #[test]
-    fn a_reason_of_the_reader_is_said_beside_libslurms_lines_and_its_absence_is_not() {
+    fn an_error_has_the_readers_reason_and_libslurms_lines() {
         let said = LastLines { kind: ReaderKind::Libslurm, lines: vec!["error: recv".to_owned()] };
         let text_of = |errno, text: &str| {
             let failure = Failure {

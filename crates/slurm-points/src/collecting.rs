@@ -197,10 +197,7 @@ impl<Input> Running<dyn Collect<Input>> {
 
     pub(crate) fn notices(&mut self) -> impl Iterator<Item = String> + use<'_, Input> {
         let full = self.paths.full_levels().map(|(level, most)| {
-            format!(
-                "there are more names for {level} than have paths, which are {most}; docs/metrics.md \
-                 says where the rest counts"
-            )
+            format!("{level}: more than {most} names; docs/metrics.md says where the others count")
         });
         self.collector.notice().into_iter().chain(full)
     }

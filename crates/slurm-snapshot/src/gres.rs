@@ -84,18 +84,14 @@ impl NodeGres {
             whole.push((kind, count));
         })
         .is_err();
-        let parts: Result<Vec<_>, _> = elements(used).filter_map(SharedUse::parse).collect();
-        let configured: Result<Vec<_>, _> = elements(has).filter_map(configured_shards).collect();
-        let unparsed = u64::from(bad_has || configured.is_err())
-            .saturating_add(u64::from(bad_used || parts.is_err()));
-        let parts = parts.unwrap_or_default();
-        let shards = shards(&parts, configured.unwrap_or_default(), &whole, usable);
+        let (parts, bad_parts) = good(elements(used).filter_map(SharedUse::parse));
+        let (configured, bad_shards) = good(elements(has).filter_map(configured_shards));
+        let unparsed =
+            u64::from(bad_has || bad_shards).saturating_add(u64::from(bad_used || bad_parts));
         for part in &parts {
-            match types.iter_mut().find(|(known, ..)| *known == part.kind) {
-                Some((.., used)) => add_to(used, part.gpus()),
-                None => types.push((part.kind, 0, part.gpus())),
-            }
+            add(part.kind, 0, part.gpus());
         }
+        let shards = shards(&parts, configured, &whole, usable);
         if types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0) {
             // slurm.conf names no type but gres.conf does: only GPUs in use have the type, and they
             // are not additional.
@@ -124,6 +120,13 @@ impl NodeGres {
             shards.entry(kind.clone()).or_default().add(*of);
         }
     }
+}
+
+/// The elements that could be parsed, and whether there was another: a bad one hides no other.
+fn good<T>(all: impl Iterator<Item = Result<T, Unparsed>>) -> (Vec<T>, bool) {
+    let mut is_bad = false;
+    let good = all.filter_map(|one| one.inspect_err(|_| is_bad = true).ok()).collect();
+    (good, is_bad)
 }
 
 /// The shards by type, from those in use, those that the node is configured with, and the GPUs that
@@ -530,6 +533,16 @@ mod tests {
             let gpus = node.gpus[0].1;
             assert_eq!((gpus.allocated, gpus.total, node.unparsed), (0, 2, 1), "{used}");
         }
+    }
+
+    /// With one bad element, GPUs of which jobs had a part read as idle.
+    #[test]
+    fn a_part_that_cannot_be_parsed_hides_no_other() {
+        let has = b"gpu:a:2,shard:a:8,shard:b:x";
+        let node = NodeGres::parse(has, b"gpu:a:0,shard:a:3(1/4,2/4),mps:a:x", true);
+        assert_eq!((node.gpus[0].1.allocated, node.gpus[0].1.idle, node.unparsed), (2, 0, 2));
+        let shards = Shards { allocated: Some(3), idle: Some(5), total: 8 };
+        assert_eq!(node.shards, [("a".to_owned(), shards)]);
     }
 
     /// A site with shards saw GPUs in use, and not whether another shard was to be had.

@@ -172,6 +172,8 @@ fn a_second_run_changes_nothing_and_another_configuration_only_the_block() {
     assert_eq!(text(&second), change(&text(&first)), "{other:?}");
     // The second change took the place of the only copy of the site's own file.
     assert_eq!(second[&format!("{}.before-slurm-graphite", FILES[0])], SITE.as_bytes());
+    // And what the first one had made was kept as if it were the site's.
+    assert!(!second.contains_key(&format!("{}.before-slurm-graphite", FILES[1])));
     // Another prefix has a block of its own, and Python takes both.
     assert_eq!(rules(&folder, &site, &["--prefix", "hpc.{cluster}"]).code, Some(0));
     let both = sections(&folder, &site.join(FILES[0]));

@@ -167,6 +167,25 @@ async fn a_restart_of_the_active_hosts_daemon_before_the_next_round_is_no_hand_o
     }
 }
 
+/// The slot that a start without counts leaves out was taken for one that this host had published,
+/// and what another host had counted meanwhile counted again.
+#[tokio::test]
+async fn a_start_without_counts_is_a_hand_over() {
+    let slot = NOW - 20;
+    for after in [0, 30] {
+        let mut disk = disk_with_slot(slot);
+        disk.retain(|name, _| !name.contains("counts"));
+        let mut again = accounting(&mut disk, slot + after);
+        again.plan.every = 60;
+        again.commit();
+        again.rebuild(slot + after);
+        let begin = slot + 2 * HOUR;
+        again.begin_round(begin, begin, true);
+        let Phase::Reading(work) = &again.phase else { panic!("{after}: {:?}", again.phase) };
+        assert!(work.round.is_silent, "{after}");
+    }
+}
+
 /// Half a minute of it began all totals at 0 again.
 #[tokio::test(start_paused = true)]
 async fn another_clustername_counts_after_ten_minutes() {

@@ -87,8 +87,8 @@ pub(super) fn write(
         }
         [false, false, ..] => "Nothing to restart\n",
         _ => {
-            "carbon-cache reads these rules within a minute; restart another Carbon. Only then start \
-                slurm-graphite for the first time\n"
+            "carbon-cache reads these rules within a minute; any other Carbon must be restarted. \
+                Start slurm-graphite after that\n"
         }
     })
 }
@@ -140,11 +140,16 @@ impl Change {
         name
     }
 
-    /// The backup, if there is a file and no backup yet, and the file, ready to take their places,
-    /// in this order.
+    /// The site's own file, if it has no backup yet. A file that this command has written before is
+    /// not the site's own.
+    fn to_back_up(&self) -> Option<&Vec<u8>> {
+        let has_backup = self.place.has_neighbour(&self.backup());
+        self.old.as_ref().filter(|old| !has_backup && !block::has_one(old))
+    }
+
+    /// The backup, if one is due, and the file, ready to take their places, in this order.
     fn stage(&self) -> Result<Vec<Staged<'_>>> {
-        let backup = self.old.as_ref().map(|old| (self.backup(), old));
-        let backup = backup.filter(|(name, _)| !self.place.has_neighbour(name));
+        let backup = self.to_back_up().map(|old| (self.backup(), old));
         let files = backup.into_iter().chain([(self.place.name.clone(), &self.new)]);
         files
             .map(|(name, text)| Staged::new(&self.place, name, text, &self.like))
@@ -155,15 +160,18 @@ impl Change {
     /// Says in one line what was done to the file, or would be.
     fn report(&self, dry_run: bool) -> String {
         let path = self.place.path.display();
-        match self.old {
-            _ if !self.is_needed() => format!("{path}: nothing to change\n"),
-            _ if dry_run => self.preview(),
-            Some(_) => {
-                let backup = self.place.path.with_file_name(self.backup());
-                format!("{path}: written; the former file is {}\n", backup.display())
-            }
-            None => format!("{path}: written\n"),
+        if !self.is_needed() {
+            return format!("{path}: nothing to change\n");
         }
+        if dry_run {
+            return self.preview();
+        }
+        let name = self.backup();
+        if self.to_back_up().is_none() && !self.place.has_neighbour(&name) {
+            return format!("{path}: written\n");
+        }
+        let backup = self.place.path.with_file_name(name);
+        format!("{path}: written; {} is the file before the first change\n", backup.display())
     }
 
     /// The lines that would go and come. Only one place of a file is changed.

@@ -46,8 +46,8 @@ struct SchedInterval {
 /// Ticks without figures of their interval because `sdiag --reset` had just been run.
 #[derive(Default)]
 struct Frequent {
-    /// The hour of slurmctld's clock in which they are counted.
-    hour: i64,
+    /// The moment of the first that is counted, by slurmctld's clock.
+    since: i64,
     ticks: u32,
     /// The day on which an administrator was told.
     told_on: Option<i64>,
@@ -86,7 +86,8 @@ impl SchedInterval {
             Some(Reset::Midnight) => one_more(&mut self.resets.midnight),
             Some(Reset::Command) => {
                 one_more(&mut self.resets.command);
-                if interval.is_none() {
+                let since_reset = new.req_time.saturating_sub(new.req_time_start);
+                if interval.is_none() && since_reset < i64::from(self.tick) {
                     self.frequent.note(new.req_time);
                 }
             }
@@ -123,16 +124,18 @@ impl Collect<TickOutcome> for SchedInterval {
 }
 
 impl Frequent {
-    /// Counts one: the third within an hour is told, once a day.
+    /// Counts such a tick. The third within an hour is reported, at most once a day.
     fn note(&mut self, now: i64) {
-        let (hour, day) = (now.div_euclid(3600), now.div_euclid(86_400));
-        self.ticks = if self.hour == hour { self.ticks.saturating_add(1) } else { 1 };
-        self.hour = hour;
+        let day = now.div_euclid(86_400);
+        if !(0..3600).contains(&now.saturating_sub(self.since)) {
+            (self.since, self.ticks) = (now, 0);
+        }
+        self.ticks = self.ticks.saturating_add(1);
         if self.ticks >= 3 && self.told_on != Some(day) {
             self.told_on = Some(day);
             self.notice = Some(
-                "sdiag --reset is run more often than the interval needs: ticks that come right \
-                 after it have no rates and no means; docs/runbook.md says what to do"
+                "sdiag --reset was run right before three ticks within an hour, so these have no \
+                 rates and no means; docs/runbook.md says what to do"
                     .to_owned(),
             );
         }
@@ -287,6 +290,21 @@ mod tests {
         let restart = Statistics { bf_table_size: Some(0), ..statistics(1210, 1185, 3) };
         assert_eq!(tick(restart).0, [None; 4]);
         assert_eq!(tick(statistics(1240, 1185, 5)).0[1], Some(4.0));
+    }
+
+    /// By hours of the clock, two at its end and one after it were never three.
+    #[test]
+    fn the_third_reset_right_before_a_tick_within_an_hour_is_reported_once_a_day() {
+        let mut frequent = Frequent::default();
+        let mut reports = |now| {
+            frequent.note(now);
+            frequent.notice.take().is_some()
+        };
+        let hour = 3600 * 500_000;
+        assert_eq!([hour - 60, hour - 30, hour + 30].map(&mut reports), [false, false, true]);
+        assert_eq!([hour + 60, hour + 90].map(&mut reports), [false; 2], "once a day");
+        let next = hour + 86_400;
+        assert_eq!([next, next + 3600, next + 7000, next + 7100].map(reports)[..3], [false; 3]);
     }
 
     /// slurmctld leaves the figures of the last cycle as they are for hours.

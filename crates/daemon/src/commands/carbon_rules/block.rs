@@ -136,6 +136,11 @@ impl Line<'_> {
     }
 }
 
+/// Whether the file has a block, for whichever prefix.
+pub(super) fn has_one(file: &[u8]) -> bool {
+    lines(file).is_ok_and(|lines| lines.iter().any(|line| line.block.is_some()))
+}
+
 fn lines(file: &[u8]) -> Result<Vec<Line<'_>>, BlockError> {
     let mut lines = Vec::new();
     let mut block = None;

@@ -4,7 +4,7 @@
 //! licences and reservations whose numbers were not known, were 0.
 
 use serde_json::{Value, json};
-use slurm_snapshot::{Jobs, Licenses, Release, Reservations};
+use slurm_snapshot::{Licenses, Release, Reservations};
 
 use super::super::diag::Diag;
 use super::super::nodes::NodesAnswer;
@@ -79,7 +79,7 @@ fn what_is_not_known_of_a_node_is_no_zero() {
 }
 
 #[test]
-fn what_is_not_known_of_licences_reservations_and_jobs_is_no_zero() {
+fn what_is_not_known_of_licences_and_reservations_is_no_zero() {
     let licence = json!({"LicenseName": "a", "Total": 20, "Used": 3, "Free": 15, "Reserved": 2,
         "Remote": true, "LastConsumed": 9, "LastDeficit": 4});
     let licences = json!({"licenses": [licence], "last_update": 7});
@@ -91,6 +91,4 @@ fn what_is_not_known_of_licences_reservations_and_jobs_is_no_zero() {
     let still =
         sweep(&reservations, Reservations::default, |all| serde_json::to_value(all).unwrap());
     assert!(still > 12, "{still}");
-    let jobs = json!({"jobs": [{"job_id": 7, "state": ["RUNNING"]}]});
-    sweep(&jobs, Jobs::default, |all| serde_json::to_value(all).unwrap());
 }

@@ -76,8 +76,9 @@ impl FinishedLedger {
         let is_behind = now < newest.saturating_mul(HOUR);
         let floor = if is_behind { surely } else { surely.min(now.saturating_add(AHEAD)) };
         ledger.counts.floor = floor;
-        // The slot of this moment may be used.
-        ledger.counts.slot = now;
+        // A round may have used the slot of this moment; but nobody knows which rounds this host has
+        // published, so it is not theirs.
+        ledger.uncounted = now;
         // Something was counted, so that no clock lowers this floor.
         ledger.counts.latest = Some(floor.saturating_sub(1));
         (ledger, Found::NoCounts(floor))
