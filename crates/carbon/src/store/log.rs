@@ -196,8 +196,9 @@ impl Log {
             appended.insert(id, logged);
         }
         // The rest is one group with the newest batch, which has the counts that are told.
-        let done = self.done(&appended, changes);
-        let counted = self.counted(&appended, changes, finished, &gone);
+        let dropped = self.dropped(&appended, finished, &gone);
+        let done = self.done(&appended, changes, &dropped);
+        let counted = self.counted(changes, &dropped, &gone);
         let written = self.written(&appended, changes, newest.is_none());
         // If the newest segment leaves, nothing else names them.
         let is_named = !gone.contains(&self.last) || self.states.is_empty();
@@ -210,7 +211,8 @@ impl Log {
             self.newest = newest;
             let synced = if self.is_removal_unsynced { self.sync_folder() } else { Ok(()) };
             synced.map_err(|source| StoreError::Io { path: self.dir.clone(), source })?;
-            return Ok(self.remove(&gone));
+            self.remove(&gone);
+            return Ok(dropped);
         }
 
         let (mut number, mut totals) = (self.number, self.totals.clone());
@@ -273,19 +275,27 @@ impl Log {
             self.name_states();
         }
         self.remove_unnamed();
-        let dropped = self.remove(&gone);
+        self.remove(&gone);
         Ok(dropped)
     }
 
-    /// What is lost with these changes, and with the segments in `gone`; and the counts in these,
-    /// as far as they are open.
-    fn counted(
+    /// The batches that are lost with the segments in `gone`.
+    fn dropped(
         &self,
         appended: &BTreeMap<u64, LoggedBatch>,
-        changes: &Changes,
         finished: &BTreeSet<u64>,
         gone: &[u64],
-    ) -> Vec<Counted> {
+    ) -> Vec<u64> {
+        let is_dropped = |(id, logged): &(&u64, &LoggedBatch)| {
+            gone.contains(&logged.segment) && !appended.contains_key(id) && !finished.contains(id)
+        };
+        let dropped = self.batches.iter().filter(|_| !gone.is_empty()).filter(is_dropped);
+        dropped.map(|(&id, _)| id).collect()
+    }
+
+    /// What is lost with these changes, and with the batches in `dropped`; and the counts in the
+    /// segments in `gone`, as far as they are open.
+    fn counted(&self, changes: &Changes, dropped: &[u64], gone: &[u64]) -> Vec<Counted> {
         let leaves = |segment: Option<u64>| segment.is_none_or(|segment| gone.contains(&segment));
         let copied = self.counted.iter().filter(|(_, its)| leaves(its.segment));
         let copied = copied.filter(|((id, _), _)| !changes.forget.contains(id));
@@ -294,10 +304,7 @@ impl Log {
             Counted { to, id, points, why }
         });
         let mut counted: Vec<Counted> = copied.collect();
-        let is_dropped = |(id, logged): &(&u64, &LoggedBatch)| {
-            gone.contains(&logged.segment) && !appended.contains_key(id) && !finished.contains(id)
-        };
-        for (&id, logged) in self.batches.iter().filter(|_| !gone.is_empty()).filter(is_dropped) {
+        for (&id, logged) in dropped.iter().filter_map(|id| self.batches.get_key_value(id)) {
             let is_written =
                 |to| logged.written.contains(to) || logged.perhaps_written.contains(to);
             counted.extend(logged.due.iter().map(|to| {
@@ -356,15 +363,21 @@ impl Log {
                 disk::sync(&file)
             });
             if let Err(source) = written {
-                // No record names them, and the disk may be full.
-                made.into_iter().for_each(|number| self.remove_state(number));
-                return Err(StoreError::Io { path, source });
+                return Err(self.refuse_states(made, path, source));
             }
             let sum = crc32fast::hash(bytes);
             states.insert(name.clone(), (StateFile { number, sum }, Arc::clone(bytes)));
         }
-        self.sync_folder().map_err(|source| StoreError::Io { path: self.dir.clone(), source })?;
-        Ok(Some(states))
+        match self.sync_folder() {
+            Ok(()) => Ok(Some(states)),
+            Err(source) => Err(self.refuse_states(made, self.dir.clone(), source)),
+        }
+    }
+
+    /// No record names these states, and they may fill the disk.
+    fn refuse_states(&mut self, made: Vec<u64>, path: PathBuf, source: io::Error) -> StoreError {
+        made.into_iter().for_each(|number| self.remove_state(number));
+        StoreError::Io { path, source }
     }
 
     fn sync_folder(&mut self) -> io::Result<()> {
@@ -403,13 +416,18 @@ impl Log {
         states: Option<&States>,
     ) -> Result<(File, Named), StoreError> {
         let (path, is_new) = (folder::segment(&self.dir, segment), newest.is_none());
-        let error = |source| StoreError::Io { path: path.clone(), source };
         let create = || {
             let file = disk::create(&path)?;
             let named = Named::new(&file, &path)?;
             Ok((file, named))
         };
-        let newest = newest.map_or_else(create, Ok).map_err(error)?;
+        let new = states.into_iter().flat_map(States::values).map(|(file, _)| file.number);
+        let is_old = |number: &u64| self.states.values().any(|(file, _)| file.number == *number);
+        let new: Vec<u64> = new.filter(|number| !is_old(number)).collect();
+        let newest = match newest.map_or_else(create, Ok) {
+            Ok(newest) => newest,
+            Err(source) => return Err(self.refuse_states(new, path, source)),
+        };
         let written = disk::write(&newest.0, parts);
         let is_torn = written.is_err();
         // On a full disk batches may have left without a record.
@@ -419,30 +437,29 @@ impl Log {
             false => Ok(()),
         });
         let Err(source) = synced else { return Ok(newest) };
-        let error = error(source);
-        if is_torn {
-            // No record names the new states, and they may fill the disk.
-            let new = states.into_iter().flat_map(States::values).map(|(file, _)| file.number);
-            let of_ours = |number: &u64| !self.states.values().any(|its| its.0.number == *number);
-            let new: Vec<u64> = new.filter(of_ours).collect();
-            new.into_iter().for_each(|number| self.remove_state(number));
-        }
         // Nothing in a new segment counts. A torn end is cut off; after a sync that failed nobody
         // knows what is there. A full disk may take more of it later; what else was refused, such
         // as a file that is too large, may only concern this file.
+        let is_removed = is_new && disk::remove(&path).is_ok();
+        let unnamed = if is_torn || is_removed { new } else { Vec::new() };
+        let error = self.refuse_states(unnamed, path.clone(), source);
         if !is_new && is_torn && disk::truncate(&newest.0, before).is_ok() {
             self.newest = Some(newest).filter(|_| error.is_full());
-        } else if let Ok(left) = fs::metadata(&path)
-            && (!is_new || disk::remove(&path).is_err())
-        {
+        } else if !is_removed && let Ok(left) = fs::metadata(&path) {
             self.segments.entry(segment).or_default().bytes = left.len();
             self.number = self.number.saturating_add(u64::from(is_new));
         }
         Err(error)
     }
 
-    /// The changes that say a batch is done, for batches that are in the log.
-    fn done(&self, appended: &BTreeMap<u64, LoggedBatch>, changes: &Changes) -> Vec<Done> {
+    /// The changes that say a batch is done, for batches that are in the log. Those in `dropped` are
+    /// over too: a segment that cannot be removed now must not bring them back.
+    fn done(
+        &self,
+        appended: &BTreeMap<u64, LoggedBatch>,
+        changes: &Changes,
+        dropped: &[u64],
+    ) -> Vec<Done> {
         let find = |id: &u64| appended.get(id).or_else(|| self.batches.get(id));
         let done_batch = |to: &Arc<str>, id: u64| {
             let logged = find(&id)
@@ -461,7 +478,7 @@ impl Log {
             |(to, id): &&(Arc<str>, u64)| find(id).is_none_or(|logged| !logged.due.contains(to));
         let done = changes.done.iter().chain(changes.told.iter().filter(is_gone));
         let done = done.filter_map(|(to, id)| done_batch(to, *id));
-        let forgotten = changes.forget.iter().flat_map(|&id| {
+        let forgotten = changes.forget.iter().chain(dropped).flat_map(|&id| {
             let due = find(&id).into_iter().flat_map(|its| &its.due);
             let counted = self.counted.range((id, Arc::from(""))..);
             let counted = counted.map(|(key, _)| key).take_while(move |key| key.0 == id);
@@ -523,8 +540,9 @@ impl Log {
             .collect()
     }
 
-    /// Removes segments. Returns the batches that were due in them.
-    pub(super) fn remove(&mut self, gone: &[u64]) -> Vec<u64> {
+    /// Removes segments, and forgets what is in them. What is finished in one that stays may have no
+    /// record yet.
+    pub(super) fn remove(&mut self, gone: &[u64]) {
         for segment in gone {
             if let Err(error) = self.remove_next(*segment) {
                 // What is done in it may be recorded in the next ones.
@@ -532,12 +550,8 @@ impl Log {
                 break;
             }
             self.segments.remove(segment);
+            self.batches.retain(|_, logged| logged.segment != *segment);
         }
-        let due = self.batches.iter().filter(|(_, logged)| gone.contains(&logged.segment));
-        let dropped: Vec<u64> =
-            if gone.is_empty() { Vec::new() } else { due.map(|(&id, _)| id).collect() };
-        dropped.iter().for_each(|id| drop(self.batches.remove(id)));
-        dropped
     }
 
     /// Removes a segment when it is certain that those before it are gone: a power cut must not

@@ -67,7 +67,6 @@ impl Log {
             self.newest = None;
         }
         let before = self.segments.len();
-        // Nobody needs the batches in them.
         self.remove(segments);
         self.segments.len() < before
     }

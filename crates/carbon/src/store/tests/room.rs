@@ -149,6 +149,78 @@ fn what_the_reserve_was_used_for_leaves_a_reserve_before_anything_else_is_writte
     assert_eq!(restored.batches.len(), 1);
 }
 
+/// It was forgotten with its segment, which stayed: nothing said that it is done, and the segment
+/// never left.
+#[test]
+fn what_is_done_in_a_segment_that_cannot_be_removed_is_recorded_later() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).0.commit(&append([1])).unwrap();
+    let (mut log, _) = open(dir.path());
+    log.commit(&append([2])).unwrap();
+    let first = segments(dir.path()).remove(0);
+    let both = |id| [(name("a"), id), (name("b"), id)];
+    let changes = Changes { done: both(1).into(), ..append([3]) };
+    faults::set_room(Some(0));
+    faults::set_keeps_files(true);
+    let refused = log.commit(&changes);
+    faults::set_room(None);
+    assert!(refused.unwrap_err().is_full());
+    // The disk has room again before it removes files.
+    log.commit(&changes).unwrap();
+    faults::set_keeps_files(false);
+    let there = copy(dir.path());
+    assert!(open(there.path()).1.batches.into_keys().eq([2, 3]));
+    for id in 3..7 {
+        let changes = Changes { done: both(id - 1).into(), ..append([id + 1]) };
+        log.commit(&changes).unwrap();
+    }
+    assert!(!first.exists());
+}
+
+/// After a kill before the removal they were due again, and what was delivered then was counted as
+/// lost on a full disk.
+#[test]
+fn what_max_bytes_has_counted_is_not_due_again_where_its_segment_stays() {
+    let (dir, max_bytes) = (tempfile::tempdir().unwrap(), 256 << 10);
+    let mut log = open_at(dir.path(), max_bytes).0;
+    faults::set_keeps_files(true);
+    let dropped =
+        (1..).find_map(|id| Some(log.commit(&large(id)).unwrap()).filter(|its| !its.is_empty()));
+    faults::set_keeps_files(false);
+    let dropped = dropped.unwrap();
+    let (_, restored) = open_at(dir.path(), max_bytes);
+    assert!(restored.counted.iter().map(|its| its.id).eq(dropped.iter().copied()));
+    assert!(dropped.iter().all(|id| !restored.batches.contains_key(id)));
+}
+
+/// Until the disk recovered, each attempt left files, which no record names.
+#[test]
+fn states_that_cannot_be_recorded_leave_no_files() {
+    let files = |dir: &Path| folder::states(dir).unwrap().len();
+    for (syncs, is_new) in [(0, true), (1, true), (2, true), (3, true), (2, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path());
+        log.commit(&state("counts", &[0])).unwrap();
+        if is_new {
+            log = open(dir.path()).0;
+        }
+        for round in 0..20 {
+            faults::set_syncs(Some(syncs));
+            log.commit(&state("counts", &[round])).unwrap_err();
+        }
+        faults::set_syncs(None);
+        assert!(files(dir.path()) <= 2, "{syncs}: {}", files(dir.path()));
+        log.commit(&state("counts", &[21])).unwrap();
+        assert_eq!(*open(dir.path()).1.states["counts"], [21]);
+    }
+    // Nor does the segment's name, which is in the way.
+    let dir = tempfile::tempdir().unwrap();
+    let (mut log, _) = open(dir.path());
+    fs::create_dir(folder::segment(dir.path(), 1)).unwrap();
+    (0..20).for_each(|round| drop(log.commit(&state("counts", &[round])).unwrap_err()));
+    assert_eq!(files(dir.path()), 0);
+}
+
 /// Each commit copied them into a new segment, since they filled it.
 #[test]
 fn states_that_are_larger_than_a_segment_are_not_written_at_each_commit() {
