@@ -7,6 +7,8 @@ use std::io::{self, IoSlice, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::io::Errno;
+
 #[cfg(test)]
 use super::tests::faults;
 
@@ -32,11 +34,27 @@ pub(super) fn boot() -> [u8; 16] {
     u128::from_str_radix(&hex, 16).unwrap_or_default().to_be_bytes()
 }
 
+/// All of a file.
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    #[cfg(test)]
+    faults::read(path)?;
+    fs::read(path)
+}
+
+/// Whether the disk cannot return what is there, unlike a process with too many open files.
+pub(super) fn is_damage(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::IO.raw_os_error())
+}
+
 /// The readable pages of a segment, with zeros in place of the others.
 pub(super) fn read_pages(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
     for (page, at) in bytes.chunks_mut(PAGE).zip((0..).step_by(PAGE)) {
+        #[cfg(test)]
+        if faults::read(path).is_err() {
+            continue;
+        }
         let _ = file.read_exact_at(page, at);
     }
     Ok(bytes)

@@ -1,8 +1,8 @@
 //! Reads the log at the start: its contents, what is lost, and to which destinations that belongs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl Log {
         // Segments at the end without a record that counts, and before them the newest with one.
         let mut empty = Vec::new();
         while let Some(&last) = numbers.last()
-            && let Ok(bytes) = fs::read(folder::segment(dir, last))
+            && let Ok(bytes) = disk::read(&folder::segment(dir, last))
             && has_no_records(&bytes)
         {
             empty.push((last, bytes));
@@ -109,9 +109,9 @@ impl Log {
         let mut unread = BTreeSet::new();
         for (index, &segment) in numbers.iter().enumerate() {
             let path = folder::segment(dir, segment);
-            let read = fs::read(&path);
+            let read = disk::read(&path);
             let bytes = match read {
-                Err(source) if anyway => {
+                Err(source) if anyway && disk::is_damage(&source) => {
                     unread.insert(segment);
                     refused = Some(io(&path, source));
                     disk::read_pages(&path)
@@ -171,6 +171,10 @@ impl Log {
             [&newest, &before].map(|states| states.values().map(|file| file.number).collect());
         let damaged_states = scan.log.read_states(newest, anyway)?;
         scan.log.repair(&gone, end)?;
+        // What was not read may name them.
+        if unread.is_empty() {
+            scan.log.remove_unnamed();
+        }
         let (mut log, mut restored) = scan.take();
         restored.damaged_states = damaged_states;
         log.max_bytes = max_bytes;
@@ -181,23 +185,24 @@ impl Log {
     /// Reads the states. Returns the names of those that are damaged or missing.
     fn read_states(&mut self, states: StateFiles, anyway: bool) -> Result<Vec<String>, StoreError> {
         let mut damaged = Vec::new();
+        let is_refused = |source: &io::Error| {
+            source.kind() != ErrorKind::NotFound && !(anyway && disk::is_damage(source))
+        };
         for (name, file) in states {
             let path = folder::state(&self.dir, file.number);
-            match fs::read(&path) {
+            match disk::read(&path) {
                 Ok(bytes) if crc32fast::hash(&bytes) == file.sum => {
                     self.states.insert(name, (file, bytes.into()));
                 }
-                Err(source) if source.kind() != ErrorKind::NotFound && !anyway => {
-                    return Err(StoreError::Io { path, source });
-                }
+                Err(source) if is_refused(&source) => return Err(StoreError::Io { path, source }),
                 _ => damaged.push(name),
             }
         }
         Ok(damaged)
     }
 
-    /// Cuts off what is behind the end of the newest segment, removes those in `gone` and what no
-    /// record needs, and makes durable what is left.
+    /// Cuts off what is behind the end of the newest segment, removes those in `gone`, and makes
+    /// durable what is left.
     fn repair(&mut self, gone: &[u64], end: Option<u64>) -> Result<(), StoreError> {
         let path = folder::segment(&self.dir, self.last);
         let io = |source| StoreError::Io { path: path.clone(), source };
@@ -215,7 +220,6 @@ impl Log {
         File::open(&self.dir).and_then(|dir| disk::sync(&dir)).map_err(io)?;
         // A later start may find one that cannot be removed now, and nothing else has its number.
         self.state_files = folder::states(&self.dir).map_err(io)?.into_iter().collect();
-        self.remove_unnamed();
         Ok(())
     }
 }
@@ -422,7 +426,10 @@ impl Scan {
         }
         restored.perhaps_written.extend(log.perhaps_written.iter().cloned());
         log.settled.append(&mut settled);
-        log.counted.extend(counted);
+        for (key, count) in counted {
+            let all = log.counted.entry(key).or_insert(LoggedCount { points: 0, ..count });
+            *all = LoggedCount { points: all.points.saturating_add(count.points), ..count };
+        }
         // What is due was counted while these files were elsewhere, or its segment is back.
         let batches = &log.batches;
         log.counted

@@ -15,6 +15,7 @@ thread_local! {
     static DISK: Cell<Option<u64>> = const { Cell::new(None) };
     static STEPS: Cell<Option<u32>> = const { Cell::new(None) };
     static KEEPS_FILES: Cell<bool> = const { Cell::new(false) };
+    static UNREAD: Cell<Option<u64>> = const { Cell::new(None) };
     static RECORD: RefCell<Option<Vec<Call>>> = const { RefCell::new(None) };
 }
 
@@ -130,6 +131,20 @@ pub(in crate::store) fn set_without_boot(without: bool) {
 
 pub(in crate::store) fn is_without_boot() -> bool {
     WITHOUT_BOOT.get()
+}
+
+/// The disk returns nothing of this segment and those after it.
+pub(in crate::store) fn set_unread(segment: Option<u64>) {
+    UNREAD.set(segment);
+}
+
+pub(in crate::store) fn read(path: &Path) -> io::Result<()> {
+    let is_unread = |first| path >= super::folder::segment(path.parent().unwrap(), first);
+    let is_log = path.extension().is_some_and(|its| its == "log");
+    match UNREAD.get() {
+        Some(first) if is_log && is_unread(first) => Err(io::Error::from_raw_os_error(5)),
+        _ => Ok(()),
+    }
 }
 
 /// The disk refuses to remove files, and to cut them off.

@@ -34,6 +34,26 @@ fn what_a_start_counts_is_counted_once() {
     assert!(lost > 0 && lost <= POINTS, "{lost}");
 }
 
+/// The second count was stored in place of the first.
+#[test]
+fn what_two_starts_find_damaged_in_one_record_is_added() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).0.commit(&append([1, 2])).unwrap();
+    let file = segments(dir.path()).pop().unwrap();
+    let bytes = fs::read(&file).unwrap();
+    let record = record::records(&bytes).nth(1).unwrap().unwrap();
+    let frames = record.offset + record.length as usize;
+    for (harm, points) in [(frames, 5), (frames + 12, 10)] {
+        let mut bytes = fs::read(&file).unwrap();
+        bytes[harm] ^= 1;
+        fs::write(&file, bytes).unwrap();
+        let (mut log, restored) = open(dir.path());
+        assert_eq!(restored.lost(), [(name("a"), points), (name("b"), points)].into());
+        // No tick has the count.
+        log.commit(&state("seen", &[7])).unwrap();
+    }
+}
+
 #[test]
 fn what_was_evicted_and_proved_before_a_commit_is_never_called_unproved() {
     let dir = tempfile::tempdir().unwrap();
@@ -76,19 +96,43 @@ fn a_disk_that_refuses_every_read_is_no_empty_log() {
         let (mut log, _) = open(dir.path());
         log.commit(&Changes { append: vec![kept(run + 1, &["a"])], ..Changes::default() }).unwrap();
     }
-    let files = segments(dir.path());
-    for file in &files {
-        fs::rename(file, file.with_extension("away")).unwrap();
-        // It can be opened, but not read.
-        fs::create_dir(file).unwrap();
-    }
-    Log::open(dir.path(), 64 << 20, true).unwrap_err();
-    for file in files {
-        fs::remove_dir(&file).unwrap();
-        fs::rename(file.with_extension("away"), &file).unwrap();
-    }
+    faults::set_unread(Some(1));
+    let refused = Log::open(dir.path(), 64 << 20, true);
+    faults::set_unread(None);
+    refused.unwrap_err();
     let (_, restored) = open(dir.path());
     assert_eq!((restored.due.len(), restored.damaged), (4, 0));
+}
+
+/// The record that names it could not be read.
+#[test]
+fn a_disk_that_does_not_return_the_newest_segment_loses_no_state() {
+    let dir = tempfile::tempdir().unwrap();
+    for run in 1..4 {
+        let (mut log, _) = open(dir.path());
+        log.commit(&Changes { append: vec![kept(run, &["a"])], ..state("seen", &[7]) }).unwrap();
+    }
+    faults::set_unread(Some(3));
+    let (_, restored) = Log::open(dir.path(), 64 << 20, true).unwrap();
+    faults::set_unread(None);
+    assert_eq!(restored.batches.len(), 2);
+    let (_, restored) = open(dir.path());
+    assert!(restored.damaged_states.is_empty(), "{:?}", restored.damaged_states);
+    assert_eq!((restored.batches.len(), restored.damaged), (3, 0));
+}
+
+/// Too many open files, or too little memory, is no damage.
+#[test]
+fn only_what_the_disk_cannot_read_counts_as_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    for run in 1..4 {
+        open(dir.path()).0.commit(&append([run])).unwrap();
+    }
+    let file = segments(dir.path()).remove(1);
+    fs::remove_file(&file).unwrap();
+    // It can be opened, but not read: EISDIR.
+    fs::create_dir(&file).unwrap();
+    Log::open(dir.path(), 64 << 20, true).unwrap_err();
 }
 
 /// A segment without a record had the number of the next one, which was removed in its place.
