@@ -88,6 +88,14 @@ pub struct QueueStatus {
     pub memory_bytes: usize,
 }
 
+/// What a batch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    WithCounts,
+    Provisional,
+}
+
 /// Another process uses the queue's folder.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
@@ -151,22 +159,20 @@ impl Queue {
 
     /// Adds a batch without waiting. An empty batch is ignored.
     pub fn push(&self, batch: &Batch) {
-        self.push_as(batch, None, false);
+        self.push_as(batch, Kind::Plain, None);
     }
 
-    /// Says that the next batch has the counts that the queue and its senders have now. What is not
-    /// in a batch on the disk is counted by the next run.
-    pub fn tell_counts(&self) {
-        let mut state = self.shared.state();
-        let told = std::mem::take(&mut state.told);
-        state.changes.told.extend(told);
+    /// The same for a batch that has the counts which the queue and its senders have now. What is
+    /// not in such a batch on the disk is counted by the next run.
+    pub fn push_with_counts(&self, batch: &Batch) {
+        self.push_as(batch, Kind::WithCounts, None);
     }
 
     /// Adds a batch that may have to be taken back, without waiting. It is sent while it is the
     /// newest, over a connection on which everything was acknowledged; otherwise it waits for
     /// [`Queue::confirm`] or [`Queue::withdraw`], also after a restart.
     pub fn push_provisional(&self, batch: &Batch) {
-        self.push_as(batch, None, true);
+        self.push_as(batch, Kind::Provisional, None);
     }
 
     /// Adds a batch without waiting, and stores bytes by name with it: both are on the disk, or
@@ -177,15 +183,16 @@ impl Queue {
         batch: &Batch,
         states: impl IntoIterator<Item = (String, Arc<[u8]>)>,
     ) -> u64 {
-        self.push_as(batch, Some(states.into_iter().collect()), false)
+        self.push_as(batch, Kind::Plain, Some(states.into_iter().collect()))
     }
 
     fn push_as(
         &self,
         batch: &Batch,
+        kind: Kind,
         states: Option<BTreeMap<String, Arc<[u8]>>>,
-        provisional: bool,
     ) -> u64 {
+        let provisional = kind == Kind::Provisional;
         let frames: Arc<[Frame]> = match frames(batch) {
             Ok(frames) if frames.is_empty() => return states.map_or(0, |states| self.keep(states)),
             Ok(frames) => frames.into(),
@@ -196,6 +203,11 @@ impl Queue {
         };
         let (now, moment) = (Instant::now(), Moment::now());
         let mut state = self.shared.state();
+        if kind == Kind::WithCounts {
+            // Only with the batch: a commit before it would say of a count that it is on the disk.
+            let told = std::mem::take(&mut state.told);
+            state.changes.told.extend(told);
+        }
         let id = state.next_id;
         state.next_id += 1;
         let summary = Summary {

@@ -44,8 +44,7 @@ impl World {
 
     fn push(&mut self) {
         self.timestamp += 1;
-        self.queue.tell_counts();
-        self.queue.push(&batch(self.timestamp));
+        self.queue.push_with_counts(&batch(self.timestamp));
     }
 
     /// Pushes batches until the queue has found what happened to its folder.

@@ -1,6 +1,7 @@
 //! Tests of batches that leave a queue undelivered: by age, with clocks that jump; by size; and
 //! when a destination is removed or moves.
 
+use super::removal::copy;
 use super::*;
 use crate::clock::Clock;
 use crate::store::{Counted, Why};
@@ -256,17 +257,40 @@ async fn what_is_too_old_is_in_the_file_until_a_tick_has_its_count() {
     queue.push(&batch(1));
     until(&queue, |state| state.batches.values().all(|held| held.durable)).await;
     let mut counts = Vec::new();
+    queue.shared.state().expire(later(HOUR * 2));
     for is_counted in [false, false, true, false] {
-        queue.shared.state().expire(later(HOUR * 2));
         counts.push(queue.outbox("a").status().dropped.age);
         if is_counted {
-            queue.tell_counts();
+            queue.push_with_counts(&batch(2));
         }
         queue.close().await;
         queue = open();
         until(&queue, |state| state.restored).await;
     }
     assert_eq!(counts, [1, 1, 1, 0]);
+}
+
+/// What is remembered was committed between the count and its tick, and said that a tick has it: a
+/// kill then lost the count.
+#[tokio::test]
+async fn a_commit_before_the_tick_that_has_a_count_does_not_tell_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::open(Some(dir.path().to_owned()), an_hour(), &["a".to_owned()]);
+    queue.push(&batch(1));
+    until(&queue, |state| state.batches.values().all(|held| held.durable)).await;
+    queue.shared.state().expire(later(HOUR + Duration::from_secs(10)));
+    let killed = async || {
+        let there = tempfile::tempdir().unwrap();
+        copy(dir.path(), there.path());
+        let queue = Queue::open(Some(there.path().to_owned()), an_hour(), &["a".to_owned()]);
+        until(&queue, |state| state.restored).await;
+        queue.outbox("a").status().dropped.age
+    };
+    queue.kept(queue.keep([("seen".to_owned(), Arc::from([1]))])).await;
+    assert_eq!(killed().await, 1);
+    queue.push_with_counts(&batch(2));
+    until(&queue, |state| state.batches.values().all(|held| held.durable)).await;
+    assert_eq!(killed().await, 0);
 }
 
 /// One tick of a clock that was a year ahead kept all others of earlier runs for ever.

@@ -107,8 +107,9 @@ impl Daemon {
         let queue = self.queue.status();
         let replies = self.cluster.counters();
         self.health.points(&prefix, &self.host, &queue, &destinations, replies, &mut batch);
-        self.queue.tell_counts();
-        self.push(&batch, false);
+        self.remember(timestamp);
+        self.note_batch(&batch);
+        self.queue.push_with_counts(&batch);
         // Last, so that it is the newest.
         self.push(&cluster, true);
         self.batch = batch;
