@@ -350,9 +350,10 @@ impl Queue {
         // If the file was removed, this is the time to find that, and to write what is in memory to
         // a new one.
         let until = Instant::now() + CLOSE_PATIENCE;
-        if self.status().durable {
+        if self.status().durable && !self.shared.state().said_unkept {
             let ticket = self.keep([]);
-            let _ = timeout_at(until, self.kept(ticket)).await;
+            // The disk may refuse states, which must not keep it from ticks.
+            let _ = timeout(CLOSE_PATIENCE / 2, self.kept(ticket)).await;
         }
         let changes = Changes {
             writing: Some(Vec::new()),

@@ -227,6 +227,8 @@ pub(crate) enum Event {
     Committed { appended: Vec<u64>, ticket: u64, dropped: Vec<u64>, file_bytes: u64 },
     /// The log cannot be used now, and the batches are not on disk. The next commit includes them.
     Failed { appended: Vec<u64>, error: StoreError },
+    /// All ticks are on disk, and other changes are not. The next commit includes them.
+    Unkept { error: StoreError },
 }
 
 /// What an earlier run had stored.

@@ -59,6 +59,8 @@ pub(super) struct QueueState {
     /// Moment since which `durable` has its value, by CLOCK_BOOTTIME; `None`: since the start.
     pub(super) durable_since: Option<Duration>,
     pub(super) said_undurable: bool,
+    /// The same for what is not a tick.
+    pub(super) said_unkept: bool,
 }
 
 /// A batch whose commit is under way.
@@ -268,9 +270,14 @@ impl QueueState {
                 {
                     self.destinations.values().for_each(|to| to.news.notify_one());
                 }
+                let is_all_kept = *self.kept.borrow() >= self.ticket;
+                if is_all_kept && std::mem::take(&mut self.said_unkept) {
+                    info!("what is not a tick is written to disk again");
+                }
                 self.status.file_bytes = file_bytes;
                 // A disk that is always late would say both lines at each tick.
-                let is_in_time = appended.iter().any(|id| self.unpublished.contains_key(id));
+                let until = |id| self.unpublished.get(id).and_then(|its: &Unpublished| its.until);
+                let is_in_time = appended.iter().any(|id| until(id).is_some());
                 if is_in_time && std::mem::take(&mut self.said_undurable) {
                     info!("ticks are written to disk again");
                 }
@@ -280,6 +287,13 @@ impl QueueState {
                         held.durable = true;
                     }
                     self.publish(id);
+                }
+            }
+            Event::Unkept { error } => {
+                if !std::mem::replace(&mut self.said_unkept, true) {
+                    error!(%error, "cannot write to disk what is remembered, counts of finished \
+                        jobs, or what was sent; ticks are still written, and the next one tries \
+                        again");
                 }
             }
             Event::Failed { appended, error } => {

@@ -725,3 +725,28 @@ async fn without_the_files_thread_ticks_go_on_in_memory() {
     tokio::time::sleep(COMMIT_PATIENCE * 2).await;
     assert_eq!(queue.outbox("a").status().due(), 1);
 }
+
+/// It waits for its commit however long that takes, so it was always in time.
+#[tokio::test]
+async fn a_state_that_does_not_fit_leaves_the_queue_durable_and_is_said_once() {
+    let (queue, _thread) = hung();
+    queue.push_with(&batch(1), [("seen".to_owned(), Arc::from([1]))]);
+    let id = *queue.shared.state().batches.keys().next().unwrap();
+    let mut state = queue.shared.state();
+    state.set_durable(true);
+    let refused = || Event::Unkept { error: StoreError::Gone };
+    state.apply(refused());
+    assert!(state.status.durable && state.said_unkept && state.status.error.is_none());
+    // A tick, which has nothing to do with it.
+    let committed = |appended, ticket| Event::Committed {
+        appended,
+        ticket,
+        dropped: Vec::new(),
+        file_bytes: 0,
+    };
+    state.apply(committed(vec![id + 1], 0));
+    assert!(state.said_unkept);
+    state.said_undurable = true;
+    state.apply(committed(vec![id], 1));
+    assert!(!state.said_unkept && state.said_undurable);
+}

@@ -179,7 +179,13 @@ impl Keeper {
                 Err(error) => {
                     self.owed = pieces.fold(piece, Changes::and);
                     let is_in_the_way = error.is_in_the_way();
-                    self.say(Event::Failed { appended: appended(&self.owed), error });
+                    // States may not fit where ticks do; a batch with states waits for them anyway.
+                    let has_ticks = self.owed.append.iter().any(|kept| !kept.has_states);
+                    self.say(if has_ticks || self.log.is_none() {
+                        Event::Failed { appended: appended(&self.owed), error }
+                    } else {
+                        Event::Unkept { error }
+                    });
                     if is_in_the_way {
                         self.leave();
                     }
@@ -251,6 +257,39 @@ mod tests {
             }
         }
         assert_eq!(tickets, [7, 0]);
+    }
+
+    /// Each tick said that ticks cannot be written, and that they are written again.
+    #[test]
+    fn a_state_that_does_not_fit_is_no_refusal_of_ticks() {
+        let dir = tempfile::tempdir().unwrap();
+        let (said, mut events) = mpsc::unbounded_channel();
+        let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, said);
+        let frames: Arc<[_]> = [Frame { points: 1, body: vec![7; 10] }].into();
+        let batch = |id, has_states| {
+            let (frames, due) = (Arc::clone(&frames), vec!["a".into()]);
+            AppendedBatch { id, timestamp: 0, pushed: None, frames, due, has_states }
+        };
+        let states = [("counts".to_owned(), Arc::from(vec![1; 10_000]))].into();
+        keeper.open();
+        let append = vec![batch(1, true), batch(2, false)];
+        faults::set_room(Some(1000));
+        assert_eq!(keeper.apply(Changes { append, states, ticket: 1, ..Changes::default() }), None);
+        let append = vec![batch(3, false)];
+        faults::set_room(Some(1000));
+        assert_eq!(keeper.apply(Changes { append, ..Changes::default() }), None);
+        faults::set_room(None);
+        assert_eq!(keeper.apply(Changes::default()), Some(vec![]));
+        let mut heard = Vec::new();
+        while let Ok(event) = events.try_recv() {
+            heard.push(match event {
+                Event::Committed { appended, ticket, .. } => format!("{appended:?} {ticket}"),
+                Event::Unkept { .. } => "unkept".to_owned(),
+                other => format!("{other:?}").split(' ').take(1).collect(),
+            });
+        }
+        let expected = ["Opened(Restored", "[2] 0", "unkept", "[3] 0", "unkept", "[1] 1"];
+        assert_eq!(heard, expected);
     }
 
     #[test]
