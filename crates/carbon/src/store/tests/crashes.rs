@@ -7,73 +7,140 @@
 //! bytes are missing before others, or the file's size was on the disk before them, there are zeros.
 //! A piece is half of what the store writes as one part: a sector may end anywhere.
 
+use std::cmp::Ordering;
+use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+use std::sync::Arc;
 
 use super::faults::Call;
 
 /// The files of a folder.
-pub(super) type Files = BTreeMap<String, Vec<u8>>;
+pub(super) type Files = BTreeMap<Arc<str>, Bytes>;
+
+pub(super) fn hash(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The bytes of a file. Most are in many folders, so they are shared, and compared by their hash.
+#[derive(Clone, Debug)]
+pub(super) struct Bytes(u64, Arc<Vec<u8>>);
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(hash(bytes.as_slice()), Arc::new(bytes))
+    }
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Self::from(Vec::new())
+    }
+}
+
+impl Deref for Bytes {
+    type Target = Vec<u8>;
+
+    fn deref(&self) -> &Vec<u8> {
+        &self.1
+    }
+}
+
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Bytes {}
+
+impl PartialOrd for Bytes {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Bytes {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+impl Hash for Bytes {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Change {
-    Append(Vec<Vec<u8>>),
+    /// Its parts.
+    Append(Arc<[Bytes]>),
     Truncate(usize),
 }
 
 /// A file, whatever its name: what was synced, and what has changed since.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Inode {
-    synced: Vec<u8>,
+    synced: Bytes,
     unsynced: Vec<Change>,
+    /// What the kernel shows.
+    now: Bytes,
     /// A sync has failed: what was unsynced then may be read as long as the host is up, and no
     /// later sync writes it.
     is_poisoned: bool,
 }
 
 impl Inode {
-    fn apply(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
-        for change in changes {
-            match change {
-                Change::Append(parts) => bytes.extend(parts.concat()),
-                Change::Truncate(length) => bytes.truncate(*length),
+    fn apply(bytes: &Bytes, change: &Change) -> Bytes {
+        match change {
+            Change::Append(parts) => {
+                let parts = parts.iter().flat_map(|part| part.as_slice());
+                bytes.iter().chain(parts).copied().collect::<Vec<u8>>().into()
             }
+            Change::Truncate(length) => bytes[..bytes.len().min(*length)].to_vec().into(),
         }
-        bytes
     }
 
-    fn now(&self) -> Vec<u8> {
-        Self::apply(self.synced.clone(), &self.unsynced)
+    fn change(&mut self, change: Change) {
+        self.now = Self::apply(&self.now, &change);
+        self.unsynced.push(change);
     }
 
     fn sync(&mut self) {
         if !self.is_poisoned {
-            self.synced = self.now();
+            self.synced = self.now.clone();
             self.unsynced.clear();
         } else if let Some(Change::Truncate(length)) = self.unsynced.last() {
             // The length is written, and what it cut off does not come back.
             assert!(*length <= self.synced.len(), "a part of what a failed sync has left");
-            self.synced.truncate(*length);
+            self.synced = Self::apply(&self.synced, &Change::Truncate(*length));
             self.unsynced.clear();
             self.is_poisoned = false;
         }
     }
 
     /// What a power cut may leave of it, if bytes reach the disk in their order, or `anyhow`.
-    fn after_power_cut(&self, anyhow: bool) -> BTreeSet<Vec<u8>> {
+    fn after_power_cut(&self, anyhow: bool) -> BTreeSet<Bytes> {
         let mut left = BTreeSet::from([self.synced.clone()]);
-        for (index, change) in self.unsynced.iter().enumerate() {
-            let before = Self::apply(self.synced.clone(), &self.unsynced[..index]);
-            left.insert(Self::apply(before.clone(), &self.unsynced[index..=index]));
+        let mut now = self.synced.clone();
+        for change in &self.unsynced {
+            let before = now.clone();
+            now = Self::apply(&before, change);
+            left.insert(now.clone());
             let Change::Append(parts) = change else { continue };
-            let bytes = parts.concat();
+            let bytes = &now[before.len()..];
             let mut ends = vec![0];
-            for part in parts {
+            for part in parts.iter() {
                 let (end, length) = (ends[ends.len() - 1], part.len());
                 ends.extend((length > 1).then_some(end + length / 2));
                 ends.push(end + length);
             }
             let pieces: Vec<_> = ends.windows(2).map(|ends| ends[0]..ends[1]).collect();
-            let mut add = |bytes: &[u8]| left.insert([&before, bytes].concat());
+            let mut add = |bytes: &[u8]| left.insert([&before, bytes].concat().into());
             let zeroed = |bytes: &[u8], piece: &std::ops::Range<usize>| {
                 let mut zeroed = bytes.to_vec();
                 zeroed[piece.clone()].fill(0);
@@ -106,16 +173,19 @@ impl Inode {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Disk {
     inodes: Vec<Inode>,
-    now: BTreeMap<String, usize>,
-    synced: BTreeMap<String, usize>,
+    now: BTreeMap<Arc<str>, usize>,
+    synced: BTreeMap<Arc<str>, usize>,
     /// Names that were made (of which file) or removed since the folder's last sync.
-    unsynced: Vec<(String, Option<usize>)>,
+    unsynced: Vec<(Arc<str>, Option<usize>)>,
 }
 
 impl Disk {
     /// A disk that has these files, after a power cut.
     pub(super) fn new(files: &Files) -> Self {
-        let inode = |synced: &Vec<u8>| Inode { synced: synced.clone(), ..Inode::default() };
+        let inode = |synced: &Bytes| {
+            let (synced, now) = (synced.clone(), synced.clone());
+            Inode { synced, now, unsynced: Vec::new(), is_poisoned: false }
+        };
         let inodes = files.values().map(inode).collect();
         let now: BTreeMap<_, _> = files.keys().cloned().zip(0..).collect();
         Self { inodes, synced: now.clone(), now, unsynced: Vec::new() }
@@ -123,28 +193,33 @@ impl Disk {
 
     /// What the kernel shows.
     pub(super) fn files(&self) -> Files {
-        self.now.iter().map(|(name, &inode)| (name.clone(), self.inodes[inode].now())).collect()
+        self.now
+            .iter()
+            .map(|(name, &inode)| (name.clone(), self.inodes[inode].now.clone()))
+            .collect()
     }
 
     pub(super) fn call(&mut self, call: &Call) {
-        let inode = |disk: &Self, name: &String| disk.now[name];
+        let inode = |disk: &Self, name: &String| disk.now[name.as_str()];
         match call {
             Call::Create(name) => {
-                self.now.insert(name.clone(), self.inodes.len());
-                self.unsynced.push((name.clone(), Some(self.inodes.len())));
+                let name: Arc<str> = Arc::from(name.as_str());
+                self.now.insert(Arc::clone(&name), self.inodes.len());
+                self.unsynced.push((name, Some(self.inodes.len())));
                 self.inodes.push(Inode::default());
             }
             Call::Remove(name) => {
-                self.now.remove(name);
-                self.unsynced.push((name.clone(), None));
+                self.now.remove(name.as_str());
+                self.unsynced.push((Arc::from(name.as_str()), None));
             }
             Call::Write(name, parts) => {
                 let inode = inode(self, name);
-                self.inodes[inode].unsynced.push(Change::Append(parts.clone()));
+                let parts = parts.iter().map(|part| Bytes::from(part.clone()));
+                self.inodes[inode].change(Change::Append(parts.collect()));
             }
             Call::Truncate(name, length) => {
                 let (inode, length) = (inode(self, name), usize::try_from(*length).unwrap());
-                self.inodes[inode].unsynced.push(Change::Truncate(length));
+                self.inodes[inode].change(Change::Truncate(length));
             }
             Call::Sync(name, succeeded) => {
                 let inode = inode(self, name);
@@ -180,7 +255,7 @@ impl Disk {
     /// `anyhow`.
     pub(super) fn after_power_cut(&self, anyhow: bool) -> BTreeSet<Files> {
         let mut all_names = BTreeSet::new();
-        let apply = |changes: &[(String, Option<usize>)]| {
+        let apply = |changes: &[(Arc<str>, Option<usize>)]| {
             let mut names = self.synced.clone();
             for (name, inode) in changes {
                 match inode {
@@ -194,17 +269,19 @@ impl Disk {
             all_names.insert(apply(&self.unsynced[..end]));
             all_names.extend(self.unsynced.get(end..=end).filter(|_| anyhow).map(apply));
         }
+        let cut = |inode: &Inode| inode.after_power_cut(anyhow);
+        let each: Vec<BTreeSet<Bytes>> = self.inodes.iter().map(cut).collect();
         let mut left = BTreeSet::new();
         for names in all_names {
-            for rest in [Inode::now, |inode: &Inode| inode.synced.clone()] {
+            for rest in [|inode: &Inode| inode.now.clone(), |inode: &Inode| inode.synced.clone()] {
                 let files: Files = names
                     .iter()
                     .map(|(name, &inode)| (name.clone(), rest(&self.inodes[inode])))
                     .collect();
                 for (name, &inode) in &names {
-                    for bytes in self.inodes[inode].after_power_cut(anyhow) {
+                    for bytes in each[inode].iter().filter(|bytes| **bytes != files[name]) {
                         let mut files = files.clone();
-                        files.insert(name.clone(), bytes);
+                        files.insert(name.clone(), bytes.clone());
                         left.insert(files);
                     }
                 }

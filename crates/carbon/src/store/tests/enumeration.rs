@@ -6,16 +6,15 @@
 //! be found then, [`Truth`], follows from what was asked of the log and what it answered, not from
 //! its files. A second crash begins where a first one ended: after a kill, with everything unsynced.
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::hash::{Hash, Hasher};
+use std::fmt::Arguments;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use carbon_wire::points;
 
-use super::crashes::{Disk, Files};
+use super::crashes::{Disk, Files, hash};
 use super::*;
 
 /// Segments of 500 bytes.
@@ -120,12 +119,16 @@ const FOUND: [&[Step]; 4] = [
 ];
 
 /// Large batches have odd ids.
+fn parts_of(id: u64) -> u8 {
+    if id % 2 == 1 { 20 } else { 2 }
+}
+
 fn frames(id: u64) -> Vec<Frame> {
-    (0..if id % 2 == 1 { 20 } else { 2 }).map(|part| frame(id, part)).collect()
+    (0..parts_of(id)).map(|part| frame(id, part)).collect()
 }
 
 fn points_of(id: u64) -> u64 {
-    points(&frames(id))
+    u64::from(parts_of(id)) * 5
 }
 
 /// What a start must find, and what it may.
@@ -295,19 +298,21 @@ impl Truth {
     ) -> Result<BTreeMap<Pair, u64>, String> {
         let is_damaged = bytes == Bytes::Flipped;
         let is_whole = bytes == Bytes::Whole && !self.is_unsure;
-        let mut found = BTreeMap::new();
-        for (to, id) in &restored.due {
-            let loaded = log.load(*id).map_err(|error| format!("not loaded: {error}"))?;
+        let mut loaded = BTreeMap::new();
+        for id in restored.due.iter().map(|(_, id)| id).collect::<BTreeSet<_>>() {
+            let its = log.load(*id).map_err(|error| format!("not loaded: {error}"))?;
             let mut written = frames(*id).into_iter();
-            if !loaded.iter().all(|frame| written.any(|other| other == *frame)) {
+            if !its.iter().all(|frame| written.any(|other| other == *frame)) {
                 return Err(format!("wrong: frames of {id}"));
             }
-            let (points, summary) = (points(&loaded), restored.batches[id]);
+            let (points, summary) = (points(&its), restored.batches[id]);
             if (summary.points, summary.timestamp) != (points, id.cast_signed()) {
                 return Err(format!("wrong: {summary:?} of {id}, which has {points} points"));
             }
-            found.insert((Arc::clone(to), *id), points);
+            loaded.insert(*id, points);
         }
+        let due = restored.due.iter().map(|(to, id)| ((Arc::clone(to), *id), loaded[id]));
+        let found: BTreeMap<Pair, u64> = due.collect();
         let again = |pair: &&Pair| {
             !(self.perhaps_due.contains(*pair) || is_damaged && self.was_done.contains(*pair))
         };
@@ -447,7 +452,7 @@ struct Daemon<'a> {
 
 impl<'a> Daemon<'a> {
     fn start(dir: &'a Path, mut truth: Truth, bytes: Bytes) -> Result<Self, String> {
-        let first = (0, truth.clone());
+        let first = faults::is_recording().then(|| (0, truth.clone()));
         let (log, restored) = Log::open(dir, MAX_BYTES, false).map_err(|e| format!("open: {e}"))?;
         let found = truth.check(&log, &restored, bytes)?;
         let mut due: BTreeMap<u64, BTreeSet<Arc<str>>> = BTreeMap::new();
@@ -458,8 +463,7 @@ impl<'a> Daemon<'a> {
         let told = restored.counted.iter().map(pair).collect();
         let next = truth.perhaps_due.iter().chain(&truth.was_done).map(|(_, id)| id / 2 * 2 + 2);
         let next = next.chain([truth.state + 2]).max().unwrap_or(2) / 2 * 2;
-        let truths = vec![first, (faults::recorded(), truth.clone())];
-        Ok(Self {
+        let mut daemon = Self {
             dir,
             log,
             owed: Changes::default(),
@@ -467,13 +471,17 @@ impl<'a> Daemon<'a> {
             told,
             truth,
             next,
-            truths,
+            truths: first.into_iter().collect(),
             nothing_goes: false,
-        })
+        };
+        daemon.note_truth();
+        Ok(daemon)
     }
 
     fn note_truth(&mut self) {
-        self.truths.push((faults::recorded(), self.truth.clone()));
+        if faults::is_recording() {
+            self.truths.push((faults::recorded(), self.truth.clone()));
+        }
     }
 
     fn commit(&mut self, changes: Changes) -> Result<(), StoreError> {
@@ -622,12 +630,6 @@ impl<'a> Daemon<'a> {
     }
 }
 
-fn hash(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
-}
-
 /// Makes the folder have these segments.
 fn write_files(dir: &Path, files: &Files) {
     let states = folder::states(dir).unwrap().into_iter().map(|its| folder::state(dir, its));
@@ -636,20 +638,33 @@ fn write_files(dir: &Path, files: &Files) {
             fs::remove_file(path).unwrap();
         }
     }
-    files.iter().for_each(|(name, bytes)| fs::write(dir.join(name), bytes).unwrap());
+    files.iter().for_each(|(name, bytes)| fs::write(dir.join(&**name), &**bytes).unwrap());
+}
+
+/// The files that the log reads.
+fn read_files(dir: &Path) -> Files {
+    let states = folder::states(dir).unwrap().into_iter().map(|its| folder::state(dir, its));
+    let read = |path: PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        (Arc::from(name), fs::read(&path).unwrap().into())
+    };
+    segments(dir).into_iter().chain(states).map(read).collect()
 }
 
 /// What was tried, and what was wrong, with the first example of each kind.
 #[derive(Default)]
 struct Tried {
     checked: Mutex<HashSet<u64>>,
+    /// What was checked after a start and a commit: most crashes are repaired to the same.
+    repaired: Mutex<HashSet<u64>>,
     crashed: Mutex<HashSet<u64>>,
     states: AtomicU64,
     wrong: Mutex<BTreeMap<String, (u64, String)>>,
 }
 
 impl Tried {
-    fn note(&self, error: &str, history: &str) {
+    fn note(&self, error: &str, history: Arguments<'_>) {
+        let history = history.to_string();
         let kind = error.split(':').next().unwrap().to_owned();
         let mut wrong = self.wrong.lock().unwrap();
         let (times, example) = wrong.entry(kind).or_default();
@@ -660,17 +675,28 @@ impl Tried {
     }
 
     /// Opens the folder, commits, and opens it again.
-    fn check(&self, dir: &Path, files: &Files, truth: &Truth, bytes: Bytes, history: &str) {
-        if !self.checked.lock().unwrap().insert(hash(&(files, truth, bytes))) {
+    fn check(
+        &self,
+        dir: &Path,
+        files: &Files,
+        (truth, its_hash): (&Truth, u64),
+        bytes: Bytes,
+        history: Arguments<'_>,
+    ) {
+        if !self.checked.lock().unwrap().insert(hash(&(files, its_hash, bytes))) {
             return;
         }
         self.states.fetch_add(1, Ordering::Relaxed);
         write_files(dir, files);
         let checked = Daemon::start(dir, truth.clone(), bytes).and_then(|mut daemon| {
             daemon.step(Step::One)?;
-            let truth = daemon.truth.clone();
+            let truth = std::mem::take(&mut daemon.truth);
             drop(daemon);
+            if !self.repaired.lock().unwrap().insert(hash(&(read_files(dir), &truth))) {
+                return Ok(());
+            }
             Daemon::start(dir, truth, Bytes::Whole)
+                .map(drop)
                 .map_err(|error| format!("second start, {error}"))
         });
         if let Err(error) = checked {
@@ -678,27 +704,30 @@ impl Tried {
         }
     }
 
-    /// Each crash in the calls from `from` on. `truths` say what holds from which call on.
+    /// Each crash in the calls from `from` on, perhaps with holes in what was written. `truths` say
+    /// what holds from which call on; each comes with its hash.
     fn crash(
-        &self,
         (disk, calls): (&Disk, &[faults::Call]),
         (from, truths): (usize, &[(usize, Truth)]),
-        then: &mut dyn FnMut(Disk, Bytes, &Truth, &str),
+        with_holes: bool,
+        then: &mut dyn FnMut(Disk, Bytes, (&Truth, u64), Arguments<'_>),
     ) {
         let mut disk = disk.clone();
         for at in 0..=calls.len() {
             if at >= from {
                 let truth = &truths.iter().rev().find(|(first, _)| *first <= at).unwrap().1;
+                let truth = (truth, hash(truth));
                 let in_order = disk.after_power_cut(false);
                 for files in &in_order {
-                    then(Disk::new(files), Bytes::Whole, truth, &format!("power at {at}"));
+                    then(Disk::new(files), Bytes::Whole, truth, format_args!("power at {at}"));
                 }
-                for files in disk.after_power_cut(true).difference(&in_order) {
-                    then(Disk::new(files), Bytes::WithHoles, truth, &format!("holes at {at}"));
+                let anyhow = with_holes.then(|| disk.after_power_cut(true)).unwrap_or_default();
+                for files in anyhow.difference(&in_order) {
+                    then(Disk::new(files), Bytes::WithHoles, truth, format_args!("holes at {at}"));
                 }
                 let parts = calls.get(at).map(|call| disk.parts_of(call)).unwrap_or_default();
                 for part in parts.into_iter().chain([disk.clone()]) {
-                    then(part, Bytes::Whole, truth, &format!("kill at {at}"));
+                    then(part, Bytes::Whole, truth, format_args!("kill at {at}"));
                 }
             }
             if let Some(call) = calls.get(at) {
@@ -714,11 +743,12 @@ impl Tried {
         dir: &Path,
         calls: &[faults::Call],
         truths: &[(usize, Truth)],
-        history: &str,
+        history: Arguments<'_>,
     ) {
         let mut disk = Disk::default();
         calls.iter().for_each(|call| disk.call(call));
         let (files, (_, truth)) = (disk.files(), truths.last().unwrap());
+        let truth = (truth, hash(truth));
         let heads = |bytes: &[u8]| -> Vec<usize> {
             record::records(bytes).map(|record| record.unwrap().offset).collect()
         };
@@ -730,9 +760,11 @@ impl Tried {
             let last = heads.last().copied().filter(|_| Some(name) == newest.as_ref());
             for at in heads.into_iter().filter(|at| last.is_none_or(|last| *at < last)) {
                 let mut files = files.clone();
-                files.get_mut(name).unwrap()[at + 5] ^= 1;
-                let at = format!("{history}, head at {at} of {name}");
-                self.check(dir, &files, truth, Bytes::Flipped, &at);
+                let mut bytes = files[name].to_vec();
+                bytes[at + 5] ^= 1;
+                files.insert(Arc::clone(name), bytes.into());
+                let at = format_args!("{history}, head at {at} of {name}");
+                self.check(dir, &files, truth, Bytes::Flipped, at);
             }
         }
     }
@@ -766,35 +798,37 @@ impl Tried {
         let (calls, from, truths) = match Self::run(dir, (&empty, &nothing, Bytes::Whole), history)
         {
             Ok(run) => run,
-            Err(error) => return self.note(&error, &format!("{history:?}")),
+            Err(error) => return self.note(&error, format_args!("{history:?}")),
         };
         if crashes == 1 {
-            self.flip_heads(dir, &calls, &truths, &format!("{history:?}"));
+            self.flip_heads(dir, &calls, &truths, format_args!("{history:?}"));
         }
-        self.crash((&empty, &calls), (from, &truths), &mut |disk, bytes, truth, at| {
-            let told = format!("{history:?}, {at}");
-            if crashes == 1 {
-                return self.check(dir, &disk.files(), truth, bytes, &told);
+        let is_only = crashes == 1;
+        Self::crash((&empty, &calls), (from, &truths), is_only, &mut |disk, bytes, truth, at| {
+            if is_only {
+                let at = format_args!("{history:?}, {at}");
+                return self.check(dir, &disk.files(), truth, bytes, at);
             }
-            if bytes == Bytes::WithHoles
-                || !self.crashed.lock().unwrap().insert(hash(&(&disk, truth)))
-            {
+            if !self.crashed.lock().unwrap().insert(hash(&(&disk, truth.1))) {
                 return;
             }
             for step in [Step::One, Step::Replace] {
-                let told = format!("{told}, {step:?}");
-                let (calls, _, truths) = match Self::run(dir, (&disk, truth, bytes), &[step]) {
+                let (calls, _, truths) = match Self::run(dir, (&disk, truth.0, bytes), &[step]) {
                     Ok(run) => run,
                     Err(error) => {
-                        self.note(&error, &told);
+                        self.note(&error, format_args!("{history:?}, {at}, {step:?}"));
                         continue;
                     }
                 };
-                self.crash((&disk, &calls), (0, &truths), &mut |disk, bytes, truth, at| {
-                    if bytes == Bytes::Whole {
-                        self.check(dir, &disk.files(), truth, bytes, &format!("{told}, {at}"));
-                    }
-                });
+                Self::crash(
+                    (&disk, &calls),
+                    (0, &truths),
+                    false,
+                    &mut |disk, bytes, truth, then| {
+                        let at = format_args!("{history:?}, {at}, {step:?}, {then}");
+                        self.check(dir, &disk.files(), truth, bytes, at);
+                    },
+                );
             }
         });
     }

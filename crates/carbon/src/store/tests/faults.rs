@@ -59,7 +59,7 @@ fn note(path: &Path, call: impl FnOnce(String) -> Call) {
     });
 }
 
-fn is_recording() -> bool {
+pub(in crate::store) fn is_recording() -> bool {
     RECORD.with_borrow(Option::is_some)
 }
 
