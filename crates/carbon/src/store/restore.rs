@@ -129,7 +129,7 @@ impl Log {
             scan.log.last = segment;
         }
         let named = scan.named.len();
-        let mut has_lost = false;
+        let (mut has_lost, mut unused) = (false, Vec::new());
         for (segment, bytes) in empty.iter().rev() {
             let (number, totals) = (scan.log.number, scan.log.totals.clone());
             let gaps = scan.gaps.len();
@@ -138,13 +138,22 @@ impl Log {
             let _ = scan.segment(*segment, None, bytes);
             scan.log.totals = totals;
             let gaps = gaps.min(scan.gaps.len());
-            let told = scan.gaps.split_off(gaps).into_iter();
-            scan.gaps.extend(told.filter(|(_, lost)| !lost.is_empty()));
+            let told = scan.gaps.split_off(gaps);
+            let (told, nothing): (Vec<_>, _) =
+                told.into_iter().partition(|(_, lost)| !lost.is_empty());
+            scan.gaps.extend(told);
+            unused.extend(nothing);
             has_lost |= scan.gaps.len() > gaps;
             // A loss is settled under its number, which no other batch may get.
             if !has_lost && !scan.log.segments.is_empty() {
                 scan.log.number = number;
             }
+        }
+        for (numbers, _) in unused.into_iter().filter(|_| has_lost) {
+            // The next segment begins behind them, and they are missing before it.
+            let points = numbers.end.saturating_sub(numbers.start);
+            let (to, number) = (Arc::from(RECORDS), numbers.start);
+            scan.log.settled.push(Done { to, number, id: 0, points });
         }
         scan.named.truncate(named);
         // A disk that returns nothing at all may return everything later.

@@ -68,8 +68,9 @@ enum Step {
     NothingGoesAnyMore,
     /// As `Replace`, and no file can be removed.
     RemovalFails,
-    /// A batch, and the disk takes nothing, part of its head, or part of its frames.
-    Full,
+    /// As `Replace`, and the disk takes nothing and removes nothing.
+    FullAndKept,
+    /// A batch, and the disk takes part of its head, or part of its frames.
     FullHead,
     FullFrames,
     /// As `Replace`, and the disk takes part of it.
@@ -98,7 +99,7 @@ const ALL: [Step; 23] = [
     Step::NothingGoes,
     Step::NothingGoesAnyMore,
     Step::RemovalFails,
-    Step::Full,
+    Step::FullAndKept,
     Step::FullHead,
     Step::FullFrames,
     Step::FullReplace,
@@ -111,7 +112,8 @@ const FEW: [Step; 5] =
     [Step::Two, Step::WithState, Step::Replace, Step::NothingGoesAnyMore, Step::Restart];
 
 /// What longer enumerations have found.
-const FOUND: [&[Step]; 4] = [
+const FOUND: [&[Step]; 5] = [
+    &[Step::One, Step::Restart, Step::FullAndKept, Step::One],
     &[Step::One, Step::FullReplace, Step::Forget],
     &[Step::State, Step::SyncFails, Step::Done],
     &[Step::Shrink, Step::NothingGoes, Step::One],
@@ -549,7 +551,6 @@ impl<'a> Daemon<'a> {
             | Step::SyncFails
             | Step::NothingGoes
             | Step::NothingGoesAnyMore
-            | Step::Full
             | Step::FullHead
             | Step::FullFrames => self.append(&[next]),
             Step::Two => self.append(&[next, next + 2]),
@@ -579,7 +580,9 @@ impl<'a> Daemon<'a> {
                 oldest.map(|id| self.due.remove(&id));
                 Changes { forget: oldest.into_iter().collect(), ..none }
             }
-            Step::Replace | Step::RemovalFails | Step::FullReplace => self.replace(),
+            Step::Replace | Step::RemovalFails | Step::FullReplace | Step::FullAndKept => {
+                self.replace()
+            }
             Step::Evict => {
                 let first = its_first(self);
                 first.as_ref().map(|(_, id)| self.due.remove(id));
@@ -608,7 +611,7 @@ impl<'a> Daemon<'a> {
             Step::Restart => return self.restart(),
         };
         faults::set_room(match step {
-            Step::Full => Some(0),
+            Step::FullAndKept => Some(0),
             Step::FullHead => Some(40),
             Step::FullFrames | Step::FullReplace => Some(100),
             _ => None,
@@ -617,14 +620,14 @@ impl<'a> Daemon<'a> {
             !matches!(step, Step::SyncFails | Step::NothingGoes | Step::NothingGoesAnyMore);
         faults::set_syncs((!is_synced).then_some(0));
         self.nothing_goes |= step == Step::NothingGoesAnyMore;
-        let is_kept = matches!(step, Step::NothingGoes | Step::RemovalFails);
+        let is_kept = matches!(step, Step::NothingGoes | Step::RemovalFails | Step::FullAndKept);
         faults::set_keeps_files(is_kept || self.nothing_goes);
         self.truth.has_failed |= !is_synced;
         let committed = self.commit(changes);
         faults::set_room(None);
         faults::set_syncs(None);
         faults::set_keeps_files(false);
-        let full = [Step::Full, Step::FullHead, Step::FullFrames, Step::FullReplace];
+        let full = [Step::FullAndKept, Step::FullHead, Step::FullFrames, Step::FullReplace];
         let may_fail = !is_synced || full.contains(&step);
         committed.or_else(|error| if may_fail { Ok(()) } else { Err(format!("commit: {error}")) })
     }
