@@ -194,7 +194,7 @@ impl Stderr {
             if text.is_empty() {
                 continue;
             }
-            if is_of_the_loader(&text) {
+            if is_of_the_loader(&text) || is_of_the_range(&text) {
                 debug!("{text}");
             } else {
                 match (kind, logged.admit(&text)) {
@@ -238,6 +238,12 @@ fn is_of_the_loader(text: &str) -> bool {
         .any(|words| text.contains(words))
 }
 
+/// Whether this is of a time longer than MaxQueryTimeRange, which an ordinary user may not ask for.
+/// The reader asks for a shorter one then, or the daemon does; it says so if that is not enough.
+fn is_of_the_range(text: &str) -> bool {
+    text.contains("Too wide of a date range in query")
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::OwnedFd;
@@ -269,17 +275,43 @@ mod tests {
         }
     }
 
-    /// 11 MB of log a second, from a reader that said nothing twice.
-    #[tokio::test(start_paused = true)]
-    async fn a_flood_is_twenty_lines_a_minute_and_a_count_and_an_error_still_has_its_end() {
+    /// A log of warnings, until the guard is dropped, and a reader's stderr with both its ends.
+    fn log_and_pipe() -> (Log, impl Drop, Receiver, tokio::net::unix::pipe::Sender) {
         let log = Log::default();
         let subscriber =
             tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(log.clone());
-        let _guard = tracing::subscriber::set_default(subscriber.with_ansi(false).finish());
+        let guard = tracing::subscriber::set_default(subscriber.with_ansi(false).finish());
         let (output, input) = std::io::pipe().unwrap();
         let output = Receiver::from_owned_fd(OwnedFd::from(output)).unwrap();
-        let mut input =
-            tokio::net::unix::pipe::Sender::from_owned_fd(OwnedFd::from(input)).unwrap();
+        let input = tokio::net::unix::pipe::Sender::from_owned_fd(OwnedFd::from(input)).unwrap();
+        (log, guard, output, input)
+    }
+
+    /// An ordinary user under MaxQueryTimeRange had this warning at each question about finished
+    /// jobs, although all of them were counted: a reading between two of them made it news.
+    #[tokio::test]
+    async fn a_time_that_is_too_wide_is_no_warning() {
+        let (log, _guard, output, mut input) = log_and_pipe();
+        let mut stderr = Stderr::follow(output, ReaderKind::Libslurm, LoggedLines::default());
+        input
+            .write_all(
+                b"slurm-graphite-reader-38: error: slurmdbd: Too wide of a date range in query\n\
+                slurm-graphite-reader-38: error: slurmdbd: Access/permission denied\n",
+            )
+            .await
+            .unwrap();
+        drop(input);
+        stderr.finish().await;
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains("Access/permission denied"), "{text}");
+        assert_eq!(stderr.said().lines.len(), 2, "an error has both");
+    }
+
+    /// 11 MB of log a second, from a reader that said nothing twice.
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_is_twenty_lines_a_minute_and_a_count_and_an_error_still_has_its_end() {
+        let (log, _guard, output, mut input) = log_and_pipe();
         let logged = LoggedLines::default();
         let mut stderr = Stderr::follow(output, ReaderKind::Libslurm, logged.clone());
         for minute in 0..3 {
