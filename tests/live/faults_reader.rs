@@ -12,6 +12,7 @@ use sandbox::daemon::spawn_daemon;
 use sandbox::{Daemon, Folder, Imitation, Manner, Recorded, Sink, Slurm, log, now, proc, wait};
 use slurm_snapshot::{PROTOCOL, Reading};
 
+use super::faults_slurm::CHANGED;
 use super::{SOON, side_by_side};
 
 pub(crate) const DOWN: &str = "no reading; trying at every tick";
@@ -116,14 +117,51 @@ fn a_reader_that_cannot_be_used_says_why_once_and_is_not_started_at_full_speed()
     ]);
 }
 
+/// Nothing was said of it for 70 s, while no tick had a reading.
 #[test]
-fn no_hello_at_all_stops_neither_the_ticks_nor_sigterm() {
+fn no_hello_at_all_is_said_once_and_stops_neither_the_ticks_nor_sigterm() {
     let folder = Folder::new().unwrap();
     let reader = Imitation::new(&folder, "reader", "sleep 100").unwrap();
     let mut daemon = start(&folder, &reader.toml());
+    let slow = daemon.said(0.0, "the reader is not ready after 2 s", SOON).unwrap();
     daemon.ticks(4).unwrap();
+    let warnings: Vec<_> =
+        daemon.entries().into_iter().filter(|entry| entry.level == "WARN").collect();
+    assert_eq!(warnings, [slow], "{warnings:#?}");
     assert_eq!(reader.starts().len(), 1);
     well_ended(&folder, daemon);
+}
+
+/// A slurm.conf that was half written for 40 s stopped the readings for 25 s.
+#[test]
+fn a_slurm_conf_that_no_reader_starts_with_leaves_the_one_that_runs() {
+    const REFUSED: &str = "no reader starts with the changed slurm.conf; the one that runs goes on";
+    let folder = Folder::new().unwrap();
+    let conf = folder.write("slurm.conf", "ClusterName=whole\n").unwrap();
+    let body = "grep -q '=' \"$2\" || { echo 'fatal: half a line' >&2; exit 1; }\nhello; serve";
+    let reader = Imitation::new(&folder, "reader", body).unwrap();
+    let slurm = format!("{}conf = \"{conf}\"\ntimeout = \"2s\"", reader.toml());
+    // A second reader may be there while it starts.
+    let mut daemon = Daemon::start_surveying(&folder, &slurm, "").unwrap();
+    daemon.tick_with(true, 0.0, SOON).unwrap();
+    let (first, changed) = (daemon.reader().unwrap(), now());
+    folder.write("slurm.conf", "ClusterN").unwrap();
+    // While readings succeed, slurm.conf is checked every half minute.
+    let refused = daemon.said(changed, REFUSED, SOON).unwrap();
+    assert!(refused.line.contains("fatal: half a line"), "{}", refused.line);
+    daemon.ticks(6).unwrap();
+    let starts = reader.starts().len();
+    assert!((3..12).contains(&starts), "{starts} starts");
+    folder.write("slurm.conf", "ClusterName=whole again\n").unwrap();
+    let started = daemon.said(refused.at, "reader started for Slurm 22.05", SOON).unwrap();
+    wait::until("the first reader's end", SOON, || !proc::alive(first)).unwrap();
+    daemon.tick_with(true, started.at, SOON).unwrap();
+    let news = daemon.news(changed).unwrap();
+    assert_eq!(news, [CHANGED, REFUSED, CHANGED, "reader started for Slurm 22.05"]);
+    let recorded = well_ended(&folder, daemon);
+    let up = recorded.own("slurmctld_up");
+    assert!(up.iter().all(|(&at, &up)| (at as f64) < changed || up > 0.5), "{up:?}");
+    assert_eq!(recorded.last("reader_restarts"), 1.0);
 }
 
 /// It would log that everything is OK, and send nothing.

@@ -15,7 +15,7 @@ use super::faults_reader::{BACKOFF, DOWN, UP, ended};
 use super::native::with_port;
 use super::rest::served;
 
-const CHANGED: &str = "slurm.conf has changed; starting another reader";
+pub(crate) const CHANGED: &str = "slurm.conf has changed; starting another reader";
 const READER: &str = "reader started for Slurm ";
 
 #[test]

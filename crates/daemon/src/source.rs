@@ -8,6 +8,7 @@
 mod child;
 pub(crate) mod conf;
 pub(crate) mod installed;
+mod launch;
 #[expect(clippy::disallowed_methods, reason = "in a thread")]
 mod locate;
 mod output;

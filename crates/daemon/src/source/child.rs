@@ -19,7 +19,7 @@ use waiting_threads::JobEnd;
 
 /// A role's readers, with those that were killed and have not ended: they wait in the kernel, where
 /// no signal reaches them.
-const MOST: usize = 2;
+const MOST: usize = 3;
 
 /// A running program, killed when this is dropped.
 #[derive(Debug)]

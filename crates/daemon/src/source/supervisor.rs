@@ -1,5 +1,6 @@
 //! The task behind a source: starts a reader, asks it, and replaces it when it is stuck, gone, or
-//! no longer the right one.
+//! no longer the right one. One that has only another slurm.conf is replaced by a reader that has
+//! said hello, because slurm.conf may be half written, or have an option of another release.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use tracing::{debug, error, info, warn};
 
 use super::child;
 use super::conf::ConfWatch;
+use super::launch::{Launch, Launched, Successor};
 use super::locate::{LocatedReaders, NoReader, ReaderKind, locate_readers};
 use super::process::{Process, ProcessError};
 use super::stderr::{LastLines, LoggedLines};
@@ -34,7 +36,7 @@ enum ActiveReader {
     Native,
 }
 
-/// The task: owner of at most one reader.
+/// The task: owner of at most one reader, and of one that is to replace it.
 pub(super) struct ReaderSupervisor {
     role: &'static str,
     slurm: SlurmSettings,
@@ -42,6 +44,7 @@ pub(super) struct ReaderSupervisor {
     memory: ReaderMemory,
     status: watch::Sender<ReaderStatus>,
     reader: Option<ActiveReader>,
+    successor: Option<Successor>,
     conf: ConfWatch,
     /// While the native reader is used only because no libslurm has a reader: where one would
     /// appear.
@@ -70,6 +73,8 @@ enum ReaderEvent {
     Asked(Option<Question>),
     Gone(ProcessError),
     PauseOver,
+    /// What became of the successor; `None`: it has panicked.
+    Launched(Option<Result<Launched, SourceError>>),
 }
 
 impl ReaderSupervisor {
@@ -90,6 +95,7 @@ impl ReaderSupervisor {
             memory,
             status,
             reader: None,
+            successor: None,
             backoff: Backoff::default(),
             pause: None,
             program: None,
@@ -104,10 +110,15 @@ impl ReaderSupervisor {
         self.start_ahead().await;
         loop {
             let pause_end = self.pause.as_ref().map(|pause| pause.until);
+            let process = process_of(&mut self.reader);
+            let successor = self.successor.as_mut().filter(|next| next.is_starting());
             let event = tokio::select! {
                 question = asked.recv() => ReaderEvent::Asked(question),
-                error = or_never(self.process().map(Process::until_ended)) => ReaderEvent::Gone(error),
+                error = or_never(process.map(Process::until_ended)) => ReaderEvent::Gone(error),
                 () = or_never(pause_end.map(sleep_until)) => ReaderEvent::PauseOver,
+                launched = or_never(successor.map(Successor::launched)) => {
+                    ReaderEvent::Launched(launched)
+                }
             };
             match event {
                 ReaderEvent::Asked(Some((request, answered))) => {
@@ -128,6 +139,8 @@ impl ReaderSupervisor {
                     self.pause = None;
                     self.start_ahead().await;
                 }
+                ReaderEvent::Launched(Some(launched)) => self.handle_launch(launched).await,
+                ReaderEvent::Launched(None) => self.replace_reader(),
             }
         }
     }
@@ -167,7 +180,7 @@ impl ReaderSupervisor {
                     *text = printable(text).into_owned();
                 }
                 failure.advice = failure.advice.map(|advice| printable(&advice).into());
-                let said = match self.process() {
+                let said = match process_of(&mut self.reader) {
                     Some(process) => process.said().await,
                     None => LastLines::default(),
                 };
@@ -177,13 +190,6 @@ impl ReaderSupervisor {
                 Err(self.lose_reader(ProcessError::Nonsense("a second hello".to_owned()).into()))
             }
             Err(error) => Err(self.lose_reader(error.into())),
-        }
-    }
-
-    fn process(&mut self) -> Option<&mut Process> {
-        match &mut self.reader {
-            Some(ActiveReader::Process(process)) => Some(process),
-            Some(ActiveReader::Native) | None => None,
         }
     }
 
@@ -210,65 +216,82 @@ impl ReaderSupervisor {
     }
 
     async fn start(&mut self) -> Result<ActiveReader, SourceError> {
+        let launched = self.prepare_launch(self.logged.clone()).await?.run().await?;
+        self.adopt(launched).await
+    }
+
+    /// Locates the readers.
+    async fn prepare_launch(&mut self, logged: LoggedLines) -> Result<Launch, SourceError> {
         let located = locate_readers(&self.slurm).await?;
         if self.passed_over != located.passed_over {
             located.passed_over.iter().for_each(|text| error!("{text}"));
             self.passed_over.clone_from(&located.passed_over);
         }
-        let mut unfit = Vec::new();
-        for program in &located.programs {
+        let programs = located.programs.iter().map(|program| {
             let kind = ReaderKind::for_program(program, &self.slurm);
-            let arguments = self.arguments(kind);
-            let deadline = self.start_deadline;
-            match Process::start(self.role, program, &arguments, deadline, kind, &self.logged).await
-            {
-                Ok(reader) => {
-                    let path = program.display();
-                    let pid = Some(reader.child.pid);
-                    let release = reader.release;
-                    let whose = match (kind, release) {
-                        (ReaderKind::Rest, _) => "slurmrestd".to_owned(),
-                        (_, None) => "an unknown release of Slurm".to_owned(),
-                        (_, Some(release)) => format!("Slurm {release}"),
-                    };
-                    self.libslurm = None;
-                    let last = self.program.replace(program.clone());
-                    let again = u64::from(last.is_some());
-                    self.memory.restarts.fetch_add(again, Ordering::Relaxed);
-                    self.status.send_modify(|status| {
-                        status.restarts += again;
-                        status.pid = pid;
-                        status.last = Some((kind, release));
-                    });
-                    // Of another libslurm, it is the sign of an upgrade.
-                    if self.troubled && last.as_ref() == Some(program) {
-                        debug!(reader = %path, pid, "reader started again for {whose}");
-                    } else {
-                        info!(reader = %path, pid, "reader started for {whose}");
-                    }
-                    return Ok(ActiveReader::Process(Box::new(reader)));
-                }
-                // The dynamic loader's answer: this host has another libslurm.
-                Err(ProcessError::Unloadable(text)) => {
-                    unfit.push(format!("{}: {text}", program.display()))
-                }
-                // One that was installed without its plugins does not take the place of a native
-                // reader that works.
-                Err(error @ ProcessError::NotInitialized { .. }) if self.libslurm.is_some() => {
-                    unfit.push(format!("{}: {error}", program.display()));
-                }
-                Err(error) => return Err(error.into()),
-            }
+            (program.clone(), kind, self.arguments(kind))
+        });
+        Ok(Launch {
+            role: self.role,
+            programs: programs.collect(),
+            located,
+            deadline: self.start_deadline,
+            slow_after: self.slurm.timeout,
+            logged,
+            is_native_used: self.libslurm.is_some(),
+            troubled: self.troubled,
+        })
+    }
+
+    /// Makes a reader that was started the one that gets the requests, or the native one if none
+    /// fits.
+    async fn adopt(&mut self, launched: Launched) -> Result<ActiveReader, SourceError> {
+        let Launched { located, unfit, started } = launched;
+        let Some((program, kind, reader)) = started else {
+            return self.use_native(&located, &unfit).await;
+        };
+        let path = program.display();
+        let pid = Some(reader.child.pid);
+        let release = reader.release;
+        let whose = match (kind, release) {
+            (ReaderKind::Rest, _) => "slurmrestd".to_owned(),
+            (_, None) => "an unknown release of Slurm".to_owned(),
+            (_, Some(release)) => format!("Slurm {release}"),
+        };
+        // Of another libslurm, it is the sign of an upgrade.
+        if self.troubled && self.program.as_ref() == Some(&program) {
+            debug!(reader = %path, pid, "reader started again for {whose}");
+        } else {
+            info!(reader = %path, pid, "reader started for {whose}");
         }
+        self.libslurm = None;
+        let again = u64::from(self.program.replace(program).is_some());
+        self.memory.restarts.fetch_add(again, Ordering::Relaxed);
+        self.status.send_modify(|status| {
+            status.restarts += again;
+            status.pid = pid;
+            status.last = Some((kind, release));
+        });
+        Ok(ActiveReader::Process(reader))
+    }
+
+    async fn use_native(
+        &mut self,
+        located: &LocatedReaders,
+        unfit: &[String],
+    ) -> Result<ActiveReader, SourceError> {
         if !located.is_native {
-            return Err(NoReader::unfit(&unfit, &located.sonames, &self.slurm).into());
+            return Err(NoReader::unfit(unfit, &located.sonames, &self.slurm).into());
         }
-        self.watch_libslurm(&unfit, &located).await;
+        self.watch_libslurm(unfit, located).await;
         self.memory.native.forget_conf().await;
         if self.status.borrow().kind() != Some(ReaderKind::Native) {
             info!("slurmctld is asked in its own protocol, without libslurm");
         }
-        self.status.send_modify(|status| status.last = Some((ReaderKind::Native, None)));
+        self.status.send_modify(|status| {
+            status.pid = None;
+            status.last = Some((ReaderKind::Native, None));
+        });
         Ok(ActiveReader::Native)
     }
 
@@ -338,15 +361,66 @@ impl ReaderSupervisor {
         }
         // Pings decide who publishes, and are answered whatever the order of controllers is now.
         let is_ping = request.reply == ReplyKind::Controllers && request.options.follow;
-        let soon = is_ping || self.reader.is_none() || self.unanswered_since.is_some();
-        if !self.conf.has_changed(soon).await {
+        let goes_on = self.unanswered_since.is_none()
+            && matches!(self.reader, Some(ActiveReader::Process(_)));
+        let successor = self.successor.as_ref();
+        if goes_on && successor.is_some_and(Successor::is_starting) {
             return;
         }
-        self.status.send_modify(|status| status.conf_changes += 1);
-        if self.reader.is_some() {
+        let soon = is_ping || successor.is_some() || !goes_on;
+        let has_changed = self.conf.has_changed(soon).await;
+        if has_changed && self.reader.is_some() {
             info!("slurm.conf has changed; starting another reader");
         }
-        self.replace_reader();
+        if has_changed && !goes_on {
+            self.note_conf_change();
+            self.replace_reader();
+        } else if has_changed || successor.is_some_and(Successor::is_due) {
+            self.start_successor().await;
+        }
+    }
+
+    /// Starts the reader of a changed slurm.conf, without waiting for it.
+    async fn start_successor(&mut self) {
+        let mut next = self.successor.take().unwrap_or_default();
+        let launch = match self.conf.note().await {
+            Ok(()) => self.prepare_launch(next.logged.clone()).await,
+            Err(missing) => Err(SourceError::NoConf(missing)),
+        };
+        next.start(launch);
+        self.successor = Some(next);
+    }
+
+    async fn handle_launch(&mut self, launched: Result<Launched, SourceError>) {
+        let adopted = match launched {
+            Ok(launched) => self.adopt(launched).await,
+            Err(error) => Err(error),
+        };
+        match adopted {
+            Ok(reader) => {
+                self.reader = Some(reader);
+                if let Some(next) = self.successor.take() {
+                    self.logged = next.logged;
+                    self.note_conf_change();
+                }
+            }
+            Err(error) => {
+                let Some(next) = &mut self.successor else { return };
+                if next.note_failure() {
+                    warn!(
+                        %error,
+                        "no reader starts with the changed slurm.conf; the one that runs goes on"
+                    );
+                } else {
+                    debug!(%error, "no reader starts with the changed slurm.conf yet");
+                }
+            }
+        }
+    }
+
+    /// From now on readers have the slurm.conf that has changed.
+    fn note_conf_change(&mut self) {
+        self.status.send_modify(|status| status.conf_changes += 1);
     }
 
     fn replace_if_stale(&mut self) {
@@ -363,10 +437,22 @@ impl ReaderSupervisor {
         }
     }
 
+    /// Drops the reader, so that the next request starts another.
     fn replace_reader(&mut self) {
+        if self.successor.take().is_some() {
+            self.note_conf_change();
+        }
         self.reader = None;
         self.pause = None;
         self.status.send_modify(|status| status.pid = None);
+    }
+}
+
+/// The reader's process, unless it is the native one.
+fn process_of(reader: &mut Option<ActiveReader>) -> Option<&mut Process> {
+    match reader {
+        Some(ActiveReader::Process(process)) => Some(process),
+        Some(ActiveReader::Native) | None => None,
     }
 }
 
