@@ -78,6 +78,28 @@ impl Stage {
         format!("{}{}", said(&job), said("sinfo -N -o %N|%T|%E"))
     }
 
+    /// Waits until the job runs, on nodes that may have been down.
+    fn until_runs(&self, job: u32) -> Result<()> {
+        let runs = || {
+            resume_nodes(&self.accounting);
+            wait::pause(Duration::from_secs(1));
+            self.is_in_state(job, "RUNNING")
+        };
+        wait::until("a job that runs", MINUTE * 2, runs)
+            .map(drop)
+            .with_context(|| self.what_holds(job))
+    }
+
+    /// Lets requeued jobs begin after 10 s. By default slurmctld waits for 120 s after their nodes
+    /// are free, so long are credentials valid.
+    fn requeue_soon(&mut self) -> Result<()> {
+        let conf = fs::read_to_string(self.accounting.slurm.conf())?;
+        let socket = conf.lines().find(|line| line.starts_with("AuthInfo=")).context("AuthInfo")?;
+        let line = format!("{socket},cred_expire=10\n");
+        self.accounting.slurm.replace(&["AuthInfo="], &line)?;
+        self.restart_controller()
+    }
+
     fn restart_controller(&mut self) -> Result<()> {
         self.accounting.slurm.slurmctld.stop()?;
         self.accounting.slurm.slurmctld.start()
@@ -140,12 +162,12 @@ fn rows_that_a_slurmctld_without_its_state_has_ended_count_until_they_end() -> R
 /// slurmctld keeps the moment of the resize, which is slurmdbd's key, so all later runs have one
 /// row.
 #[test]
-#[ignore = "make finished-long: next to other tests slurmctld does not start the requeued job again"]
 fn every_run_of_a_job_that_was_resized_and_requeued_counts() -> Result<()> {
     let mut stage = Stage::start()?;
+    stage.requeue_soon()?;
     let args = ["-N2", "-n2", "--no-kill", "--requeue", "--wrap", "sleep 10"];
     let by_hand = stage.accounting.slurm.submit(&args)?;
-    wait::until("a job that runs", MINUTE, || stage.is_in_state(by_hand, "RUNNING"))?;
+    stage.until_runs(by_hand)?;
     wait::pause(Duration::from_secs(3));
     stage.accounting.slurm.call(&format!("scontrol update jobid={by_hand} numnodes=1"))?;
     wait::pause(Duration::from_secs(4));
@@ -153,15 +175,11 @@ fn every_run_of_a_job_that_was_resized_and_requeued_counts() -> Result<()> {
     wait::until("the requeued run in Carbon", MINUTE, || {
         stage.state("requeued").is_ok_and(|jobs| jobs == 1)
     })?;
-    // Without waiting for the two minutes after a requeue, which begin when the nodes are free.
-    wait::until("its time in the queue", MINUTE, || stage.is_in_state(by_hand, "PENDING"))?;
-    stage.accounting.slurm.call(&format!("scontrol update jobid={by_hand} starttime=now"))?;
-    wait::until("its next run", MINUTE * 3, || stage.is_in_state(by_hand, "RUNNING"))
-        .with_context(|| stage.what_holds(by_hand))?;
+    stage.until_runs(by_hand)?;
     wait::until("its end", MINUTE, || stage.is_in_state(by_hand, "COMPLETED"))?;
 
     let by_nodes = stage.accounting.slurm.submit(&args)?;
-    wait::until("another job that runs", MINUTE, || stage.is_in_state(by_nodes, "RUNNING"))?;
+    stage.until_runs(by_nodes)?;
     let fail = |node: &str| {
         wait::pause(Duration::from_secs(3));
         let line = format!("scontrol update nodename={node} state=down reason=test");
@@ -173,9 +191,7 @@ fn every_run_of_a_job_that_was_resized_and_requeued_counts() -> Result<()> {
         stage.state("node_fail").is_ok_and(|jobs| jobs == 1)
     })?;
     stage.restart_controller()?;
-    resume_nodes(&stage.accounting);
-    let _begins =
-        stage.accounting.slurm.call(&format!("scontrol update jobid={by_nodes} starttime=now"));
+    stage.until_runs(by_nodes)?;
     let completed = stage.compare_seconds()?;
     let states = ["completed", "requeued", "node_fail"].map(|state| stage.state(state));
     println!("completed, requeued, node_fail: {states:?}, sacct {completed} completed");
