@@ -20,24 +20,43 @@ pub(crate) const UP: &str = "slurmctld answers";
 const ENDED: &str = "the reader has ended; starting another";
 /// The longest backoff after a reader's first failure, in seconds.
 pub(crate) const BACKOFF: f64 = 0.5;
+/// What a busy host may add, in seconds.
+const DELAY: f64 = 2.0;
+/// A timeout within which a good reader answers on a busy host, too.
+const PATIENT: &str = "10s";
 
 #[test]
 fn a_reader_that_misbehaves_once_is_replaced_once_and_costs_at_most_four_ticks() {
     fn lost(bad: &str, words: &str) -> Result<String> {
-        misbehaves(bad, words, &[DOWN, UP])
+        misbehaves(bad, words, PATIENT).map(|(news, figures)| {
+            assert_eq!(news, [DOWN, UP]);
+            figures
+        })
     }
+    fn hangs(bad: &str) -> Result<String> {
+        misbehaves(bad, "gave no response within 2 s", "2s").map(|(news, figures)| {
+            assert_eq!(news, [DOWN, UP]);
+            figures
+        })
+    }
+    /// On a busy host the shell may end so late that the next tick's request finds it.
     fn replaced(bad: &str, words: &str) -> Result<String> {
-        misbehaves(bad, words, &[ENDED])
+        for _ in 0..5 {
+            let (news, figures) = misbehaves(bad, words, PATIENT)?;
+            if news == [ENDED] {
+                return Ok(figures);
+            }
+            assert_eq!(news, [DOWN, UP]);
+        }
+        anyhow::bail!("its end was never noticed before the next tick")
     }
     side_by_side(&[
         ("garbage", || {
             lost("ask; echo 'munge: error: no socket'; serve", "unexpected output of the reader")
         }),
-        ("half a line and then nothing", || {
-            lost("ask; printf '{\"reading\":{'; sleep 60", "gave no response within 2 s")
-        }),
+        ("half a line and then nothing", || hangs("ask; printf '{\"reading\":{'; sleep 60")),
         // A stopped process dies of SIGKILL alone.
-        ("a reader that is stopped", || lost("ask; kill -STOP $$", "gave no response within 2 s")),
+        ("a reader that is stopped", || hangs("ask; kill -STOP $$")),
         ("half a line and then the end", || {
             lost("ask; printf '{\"reading\":{'; exit 3", "the reader ended (exit status: 3)")
         }),
@@ -61,14 +80,15 @@ fn a_reader_that_misbehaves_once_is_replaced_once_and_costs_at_most_four_ticks()
 /// This keeps a core busy, and its 64 MiB must be read before the deadline.
 #[test]
 fn a_line_without_end() {
-    misbehaves("ask; head -c 70000000 /dev/zero; sleep 60", "a line without end", &[DOWN, UP])
-        .unwrap();
+    let bad = "ask; head -c 70000000 /dev/zero; sleep 60";
+    let (news, _) = misbehaves(bad, "a line without end", PATIENT).unwrap();
+    assert_eq!(news, [DOWN, UP]);
 }
 
 /// Its answer is good, but its tick is over: it is discarded, and the reader is not replaced.
 #[test]
 fn an_answer_after_the_next_tick() {
-    let (folder, reader, mut daemon) = with_a_reader("ask; sleep 1.5; answer; serve");
+    let (folder, reader, mut daemon) = with_a_reader("ask; sleep 1.5; answer; serve", PATIENT);
     daemon
         .until("a late answer", SOON, |recorded| (recorded.last("ticks_late") == 1.0).then_some(()))
         .unwrap();
@@ -228,18 +248,24 @@ fn no_reader_outlives_a_daemon_that_is_killed() {
 }
 
 /// A reader that gives two good answers and then does `bad`, at its first start only. The log must
-/// contain `words`, and the lines that a person sees must be exactly `news`.
-fn misbehaves(bad: &str, words: &str, news: &[&str]) -> Result<String> {
-    let (folder, reader, mut daemon) = with_a_reader(bad);
-    let lost = daemon.said(0.0, words, SOON).unwrap();
-    let up = daemon.tick_with(true, lost.at, SOON).unwrap() as f64;
-    assert!(up - lost.at < 1.0 + BACKOFF + 0.5, "back only {:.1} s after", up - lost.at);
-    assert_eq!(daemon.news(lost.at - 0.001).unwrap(), news);
+/// contain `words`. Returns the lines that a person sees, and the figures to report.
+///
+/// How long it takes depends on the host, too; how many requests fail does not.
+fn misbehaves(bad: &str, words: &str, timeout: &str) -> Result<(Vec<String>, String)> {
+    let (folder, reader, mut daemon) = with_a_reader(bad, timeout);
+    let lost = daemon.said(0.0, words, SOON)?;
+    let up = daemon.tick_with(true, lost.at, SOON)? as f64;
+    let took = up - lost.at;
+    assert!(took < 1.0 + BACKOFF + DELAY, "back only {took:.1} s after");
+    let news = daemon.news(lost.at - 0.001)?;
     let recorded = well_ended(&folder, daemon);
-    assert_eq!((reader.starts().len(), recorded.last("reader_restarts")), (2, 1.0));
+    assert_eq!((reader.starts().len(), recorded.last("reader_restarts")), (2, 1.0), "{news:?}");
+    // The request itself, and those of ticks in the pause after it.
+    let failed = recorded.last("readings_failed");
+    assert!(failed <= 3.0, "{failed} requests failed: {news:?}");
     let missed = recorded.own("slurmctld_up").into_values().filter(|&up| up < 0.5).count();
-    assert!(missed <= 4, "{missed} ticks without a reading");
-    Ok(format!("{missed} ticks without a reading"))
+    assert!((missed as f64) <= 4.0 + DELAY, "{missed} ticks without a reading: {news:?}");
+    Ok((news, format!("{missed} ticks without a reading, {failed} requests failed")))
 }
 
 /// A reader that does `bad` at every start until its file exists. The log must contain `words`
@@ -265,16 +291,20 @@ fn never_starts(bad: &str, words: &str) -> Result<String> {
     Ok(format!("{starts} starts in 4 s"))
 }
 
-fn with_a_reader(bad: &str) -> (Folder, Imitation, Daemon) {
+fn with_a_reader(bad: &str, timeout: &str) -> (Folder, Imitation, Daemon) {
     let folder = Folder::new().unwrap();
     let body = format!("hello; ask; answer; ask; answer\nif [ $start = 1 ]; then {bad}; fi\nserve");
     let reader = Imitation::new(&folder, "reader", &body).unwrap();
-    let daemon = start(&folder, &reader.toml());
+    let daemon = start_with(&folder, &reader.toml(), timeout);
     (folder, reader, daemon)
 }
 
 fn start(folder: &Folder, slurm: &str) -> Daemon {
-    Daemon::start(folder, &format!("{slurm}\ntimeout = \"2s\"")).unwrap()
+    start_with(folder, slurm, "2s")
+}
+
+fn start_with(folder: &Folder, slurm: &str, timeout: &str) -> Daemon {
+    Daemon::start(folder, &format!("{slurm}\ntimeout = \"{timeout}\"")).unwrap()
 }
 
 /// The end of a test: a few more ticks, all of them correct.
