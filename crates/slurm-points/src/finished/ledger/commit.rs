@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::HOUR;
-use super::super::round::FinishedRound;
+use super::super::round::{FinishedRound, Levels};
 use super::super::seen::{self, SeenIds, end_of, hour_of};
-use super::{Counts, EndedRun, FinishedLedger, Next, RememberedSpan, VERSION};
+use super::super::tally::{Figures, Tally};
+use super::{Counts, EndedRun, FinishedLedger, Incomplete, Next, RememberedSpan, VERSION};
 
 impl FinishedLedger {
     /// The commit of `round`, with `slot` as the timestamp of its batch.
@@ -14,23 +15,7 @@ impl FinishedLedger {
         let mut used = old.used.clone();
         used.extend(round.used());
         let figures = round.figures();
-        let mut totals = old.totals.clone();
-        totals.retain(|level, _| round.levels.has(level));
-        for (level, figures) in &figures {
-            totals.entry(level.clone()).or_default().add(&figures.sums);
-        }
-        totals.entry("total".to_owned()).or_default();
-        for (own, most) in round.levels.own() {
-            let all = totals.keys().filter(|level| level.starts_with(own)).count();
-            let stays = |level: &str| old.has_level(level) || figures.contains_key(level);
-            let goes = totals.keys().filter(|level| level.starts_with(own) && !stays(level));
-            let mut goes: Vec<(Option<i64>, String)> =
-                goes.map(|level| (used.get(level).copied(), level.clone())).collect();
-            goes.sort_unstable();
-            for (_, level) in goes.into_iter().take(all.saturating_sub(most)) {
-                totals.remove(&level);
-            }
-        }
+        let totals = self.totals(&round.levels, &figures, &used);
         used.retain(|level, _| totals.contains_key(level));
         // One that a full reading has not found is gone.
         let has_all = round.is_complete && round.is_full;
@@ -38,11 +23,10 @@ impl FinishedLedger {
         incomplete.append(&mut round.incomplete);
         incomplete.retain(|id, _| !round.has_counted(*id));
         let latest = old.latest.max(round.latest);
-        let mut floor = old.floor;
-        if let (true, Some(latest)) = (round.is_complete, latest) {
-            let first = incomplete.values().map(|job| job.end).min().unwrap_or(latest).min(latest);
-            floor = floor.max(hour_of(first).saturating_mul(HOUR).saturating_sub(span.seconds));
-        }
+        let floor = match latest {
+            Some(latest) if round.is_complete => self.raised_floor(&incomplete, latest, span),
+            _ => old.floor,
+        };
         let mut sizes = self.seen.sizes(&round.ids);
         let bound = SeenIds::floor_for(&sizes, span.ids);
         let floor_above = floor.max(bound.unwrap_or(floor));
@@ -85,5 +69,46 @@ impl FinishedLedger {
         };
         let is_short = bound.is_some_and(|bound| bound > floor);
         Next { is_short, is_silent, counts, incomplete, ids, emptied }
+    }
+
+    /// The totals after a round. A level of which there are more than its bound loses those that have
+    /// no figures now, the longest unused first.
+    fn totals(
+        &self,
+        levels: &Levels,
+        figures: &BTreeMap<String, Figures>,
+        used: &BTreeMap<String, i64>,
+    ) -> BTreeMap<String, Tally> {
+        let mut totals = self.counts.totals.clone();
+        totals.retain(|level, _| levels.has(level));
+        for (level, figures) in figures {
+            totals.entry(level.clone()).or_default().add(&figures.sums);
+        }
+        totals.entry("total".to_owned()).or_default();
+        for (own, most) in levels.own() {
+            let all = totals.keys().filter(|level| level.starts_with(own)).count();
+            let stays = |level: &str| self.counts.has_level(level) || figures.contains_key(level);
+            let goes = totals.keys().filter(|level| level.starts_with(own) && !stays(level));
+            let mut goes: Vec<(Option<i64>, String)> =
+                goes.map(|level| (used.get(level).copied(), level.clone())).collect();
+            goes.sort_unstable();
+            for (_, level) in goes.into_iter().take(all.saturating_sub(most)) {
+                totals.remove(&level);
+            }
+        }
+        totals
+    }
+
+    /// The floor after a complete round: `span` before the hour of the latest end, or before that of
+    /// the oldest row that still waits. It never falls.
+    fn raised_floor(
+        &self,
+        incomplete: &BTreeMap<u64, Incomplete>,
+        latest: i64,
+        span: RememberedSpan,
+    ) -> i64 {
+        let first = incomplete.values().map(|job| job.end).min().unwrap_or(latest).min(latest);
+        let floor = hour_of(first).saturating_mul(HOUR).saturating_sub(span.seconds);
+        self.counts.floor.max(floor)
     }
 }
