@@ -242,6 +242,8 @@ impl FinishedLedger {
         let mut ledger = Self::first(cluster, now);
         (ledger.counts.first, ledger.counts.slot, ledger.seen) =
             (first, self.counts.slot, SeenIds::new(first));
+        // What is on the disk under their names goes when the new ledger has no use for it.
+        ledger.written.clone_from(&self.written);
         ledger
     }
 

@@ -489,6 +489,24 @@ fn a_job_of_another_cluster_with_the_same_id_counts_also_after_a_restart() {
     assert_eq!(commit(&mut again, &[plain(7, START)]).0, 1);
 }
 
+/// They stayed on the disk for ever.
+#[test]
+fn the_hours_of_another_cluster_are_emptied() {
+    let mut disk = Disk::new();
+    let mut commit = |ledger: &mut FinishedLedger, now: i64, jobs: &[FinishedJob]| {
+        let mut round = FinishedRound::new(now, HOUR, LEVELS);
+        round.add(&finished(jobs), 1, ledger);
+        let next = ledger.next(round, ledger.slot(now, EVERY), SPAN);
+        disk.extend(ledger.records(&next).unwrap());
+        ledger.adopt(next);
+        disk.values().filter(|record| !record.is_empty()).count()
+    };
+    let mut old = FinishedLedger::first("old", START);
+    assert_eq!(commit(&mut old, START, &[plain(7, START)]), 2, "the counts and an hour");
+    let mut new = old.first_of_another("new", START + 3 * HOUR);
+    assert_eq!(commit(&mut new, START + 3 * HOUR, &[]), 1);
+}
+
 #[test]
 fn a_clock_that_is_years_behind_at_a_start_counts_nothing_twice() {
     let mut ledger = FinishedLedger::first("c", START);
