@@ -110,11 +110,15 @@ pub(crate) struct AppendedBatch {
     pub(crate) has_states: bool,
 }
 
+/// With this bit, [`Counted::id`] is no batch's.
+pub(crate) const NO_BATCH: u64 = folder::MOST_NUMBER;
+
 /// Points that a destination never received, or perhaps not, because their batch has left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counted {
     pub(crate) to: Arc<str>,
-    /// The batch. Of what a start finds damaged it is no batch's id.
+    /// The batch; [`NO_BATCH`] of what a start finds damaged, and of what is counted although its
+    /// batch is done.
     pub(crate) id: u64,
     pub(crate) points: u64,
     pub(crate) why: Why,
@@ -283,7 +287,7 @@ pub(crate) enum StoreError {
     /// Another version of this program wrote it.
     #[error(
         "{}: its format is version {version}, and this program's is {}; install the program that \
-         wrote it, or move the queue-*.log files out of the directory to begin without them",
+         wrote it, or move the queue-* files out of the directory to begin without them",
         .path.display(), record::VERSION
     )]
     OtherVersion { path: PathBuf, version: u8 },

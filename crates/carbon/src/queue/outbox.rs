@@ -12,7 +12,7 @@ use super::{COMMIT_PATIENCE, Dropped, QueueState, SharedQueue};
 use crate::clock::Moment;
 use crate::connection_error::ConnectionError;
 use crate::ledger::{Ledger, Ticks};
-use crate::store::{StoreError, Why};
+use crate::store::{Counted, NO_BATCH, StoreError, Why};
 use carbon_wire::{Frame, WireError, points};
 
 /// The next batch for a destination.
@@ -271,8 +271,17 @@ impl Outbox {
 
     /// A batch cannot be encoded for this destination: it is lost there, and counted.
     pub(crate) fn drop_unencodable(&self, id: u64, error: &WireError) {
-        let lost = self.change_ledger(|ledger| ledger.discard(id));
-        self.update_status(|status| status.dropped.damaged += lost);
+        let mut state = self.shared.state();
+        let Some(destination) = state.destinations.get_mut(&self.name) else { return };
+        let points = destination.ledger.discard(id);
+        if points > 0 {
+            let dropped = &mut destination.status.dropped;
+            dropped.damaged = dropped.damaged.saturating_add(points);
+            let (to, id, why) = (Arc::clone(&self.name), id | NO_BATCH, Why::Damaged);
+            state.told.push((Arc::clone(&to), id));
+            state.changes.counted.push(Counted { to, id, points, why });
+        }
+        state.finish(&self.name);
         error!(destination = %self.name, %error, "a tick cannot be encoded, and is lost");
     }
 

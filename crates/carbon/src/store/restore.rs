@@ -13,7 +13,7 @@ use super::log::{Log, LoggedBatch, LoggedCount, Segment};
 use super::record::{
     self, BatchHead, Content, Done, FrameHead, Group, Head, Record, StateFiles, Totals, Written,
 };
-use super::{Counted, Restored, StoreError, Summary, Why, disk, folder};
+use super::{Counted, NO_BATCH, Restored, StoreError, Summary, Why, disk, folder};
 use crate::clock::Moment;
 
 /// The numbers of missing records, and the points that each destination has lost with them.
@@ -401,7 +401,7 @@ impl Scan {
                 restored.damaged = restored.damaged.saturating_add(points);
             } else if points > 0 {
                 let count = LoggedCount { segment: None, points, why: Why::Damaged };
-                counted.push(((numbers.start | MOST_NUMBER, Arc::clone(&to)), count));
+                counted.push(((numbers.start | NO_BATCH, Arc::clone(&to)), count));
             }
             if points > 0 {
                 settled.push(Done { to, number: numbers.start, id: 0, points });

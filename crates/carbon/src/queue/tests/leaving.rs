@@ -344,6 +344,31 @@ async fn what_cannot_be_encoded_for_one_destination_goes_to_the_others() {
     assert_eq!((b.status().due(), queue.shared.state().batches.len()), (3, 3));
 }
 
+/// A kill before the next tick lost the count, with a batch that is done.
+#[tokio::test]
+async fn what_cannot_be_encoded_is_counted_by_the_next_run_until_a_tick_has_its_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = reopened(dir.path()).await;
+    queue.push(&batch(1));
+    removal::all_durable(&queue).await;
+    let a = queue.outbox("a");
+    let no_pickle = Frame { points: 1, body: vec![1] };
+    let error = no_pickle.bytes(Protocol::Plaintext, MetricNames::Paths).unwrap_err();
+    a.drop_unencodable(a.next_due(DueFilter::All).unwrap().id, &error);
+    for (is_counted, expected) in [(false, 1), (true, 0)] {
+        if is_counted {
+            queue.push_with_counts(&batch(2))
+        } else {
+            queue.push(&batch(2))
+        }
+        removal::all_durable(&queue).await;
+        let there = tempfile::tempdir().unwrap();
+        copy(dir.path(), there.path());
+        let next = reopened(there.path()).await;
+        assert_eq!(next.outbox("a").status().dropped.damaged, expected);
+    }
+}
+
 /// Lets one run leave three ticks, of which it has written some, and which may be `connected` as
 /// the last one comes. Returns what a later run counts at max_age: dropped, and unproved.
 async fn counted_at_max_age(connected: bool, written: usize, is_killed: bool) -> (u64, u64) {

@@ -131,7 +131,7 @@ impl Daemon {
         if plan.queue_dir {
             warn!(
                 "queue.dir has changed; the new directory is used after a restart of the daemon, \
-                    which does not send what is in the old one: stop it, move the queue-*.log \
+                    which does not send what is in the old one: stop it, move the queue-* \
                     files, and start it"
             );
             config.queue.dir.clone_from(&self.config.queue.dir);
