@@ -9,6 +9,8 @@ use anyhow::{Result, bail};
 pub const LIMIT: Duration = Duration::from_secs(150);
 
 const POLL: Duration = Duration::from_millis(20);
+/// The longest time between two looks.
+const POLL_MOST: Duration = Duration::from_millis(500);
 
 /// Waits until `condition` is true and returns how long that took.
 pub fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) -> Result<Duration> {
@@ -25,13 +27,15 @@ pub fn until_some<T>(
 ) -> Result<T> {
     let deadline = Instant::now() + limit;
     loop {
+        let looked = Instant::now();
         if let Some(found) = probe() {
             return Ok(found);
         }
         if Instant::now() >= deadline {
             bail!("waited {:.1} s for {what}", limit.as_secs_f64());
         }
-        pause(POLL);
+        // What reads all that a daemon has sent takes a core otherwise.
+        pause((looked.elapsed() * 4).clamp(POLL, POLL_MOST));
     }
 }
 
