@@ -654,6 +654,10 @@ fn read_files(dir: &Path) -> Files {
     segments(dir).into_iter().chain(states).map(read).collect()
 }
 
+/// Takes a disk after a crash, what has become of its bytes, the truth with its hash, and which crash
+/// it was.
+type Then<'a> = dyn FnMut(Disk, Bytes, (&Truth, u64), Arguments<'_>) + 'a;
+
 /// What was tried, and what was wrong, with the first example of each kind.
 #[derive(Default)]
 struct Tried {
@@ -713,7 +717,7 @@ impl Tried {
         (disk, calls): (&Disk, &[faults::Call]),
         (from, truths): (usize, &[(usize, Truth)]),
         with_holes: bool,
-        then: &mut dyn FnMut(Disk, Bytes, (&Truth, u64), Arguments<'_>),
+        then: &mut Then<'_>,
     ) {
         let mut disk = disk.clone();
         for at in 0..=calls.len() {
@@ -724,7 +728,7 @@ impl Tried {
                 for files in &in_order {
                     then(Disk::new(files), Bytes::Whole, truth, format_args!("power at {at}"));
                 }
-                let anyhow = with_holes.then(|| disk.after_power_cut(true)).unwrap_or_default();
+                let anyhow = if with_holes { disk.after_power_cut(true) } else { BTreeSet::new() };
                 for files in anyhow.difference(&in_order) {
                     then(Disk::new(files), Bytes::WithHoles, truth, format_args!("holes at {at}"));
                 }
