@@ -95,7 +95,6 @@ fn what_is_not_known_of_a_node_is_no_zero() {
     sweep!(node_info_t { alloc_memory: 9, ..record }, figures; alloc_memory);
 }
 
-/// Next to a job of which all is known. A sum without the other's numbers is said by `unparsed`.
 #[test]
 fn what_is_not_known_of_a_job_is_no_zero() {
     let known = slurm_job_info_t {
@@ -111,10 +110,10 @@ fn what_is_not_known_of_a_job_is_no_zero() {
         start_time: 900,
         ..Default::default()
     };
-    let figures = |record: &slurm_job_info_t| {
-        let mut records = [known, *record];
+    let counted = |records: &mut [slurm_job_info_t]| {
+        let record_count = records.len().try_into().unwrap();
         let job_array = records.as_mut_ptr();
-        let mut reply = job_info_msg_t { record_count: 2, job_array, ..Default::default() };
+        let mut reply = job_info_msg_t { record_count, job_array, ..Default::default() };
         // Not above: that would be all members of 20.11.
         reply.last_update = 100;
         let options = ReplyOptions { users: true, ..ReplyOptions::default() };
@@ -122,8 +121,12 @@ fn what_is_not_known_of_a_job_is_no_zero() {
         let counted = jobs::from_reply(made(&reply), Duration::ZERO, options, Some(published));
         serde_json::to_value(counted).unwrap()
     };
-    sweep!(known, figures; num_cpus num_nodes num_tasks sockets_per_node priority submit_time
-        eligible_time start_time);
+    let alone = |record: &slurm_job_info_t| counted(&mut [*record]);
+    sweep!(known, alone; num_cpus num_nodes num_tasks sockets_per_node priority submit_time
+        eligible_time);
+    // A job without a start has no plan, so that 0 jobs have one.
+    let with_another = |record: &slurm_job_info_t| counted(&mut [known, *record]);
+    sweep!(known, with_another; start_time);
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub(crate) fn job(record: Unpacked<'_, slurm_job_info_t>) -> Job<'_> {
     let jobs = tasks.unwrap_or(1);
     let unknown =
         [record.num_cpus, record.num_nodes].map(|count| u64::from(number(count).is_none()));
-    let each = |count: u32| number(count).map_or(0, |count| u64::from(count).saturating_mul(jobs));
+    let each = |count: u64| count.saturating_mul(jobs);
     Job {
         state: record.job_state,
         reason: wide(record.state_reason),
@@ -49,10 +49,10 @@ pub(crate) fn job(record: Unpacked<'_, slurm_job_info_t>) -> Job<'_> {
         qos: record.qos(),
         tally: JobTally {
             jobs,
-            cpus: each(record.num_cpus),
-            nodes: each(record.num_nodes),
-            gpus: gpus.unwrap_or(0).saturating_mul(jobs),
-            memory: memory.unwrap_or(0).saturating_mul(jobs),
+            cpus: number(record.num_cpus).map(|cpus| each(cpus.into())),
+            nodes: number(record.num_nodes).map(|nodes| each(nodes.into())),
+            gpus: gpus.ok().map(each),
+            memory: memory.ok().map(each),
             oldest: None,
         },
         held: record.priority == 0,
@@ -172,7 +172,8 @@ mod tests {
                 ..Default::default()
             };
             let tally = seen(&record).tally;
-            assert_eq!(tally, JobTally { jobs: 1, gpus: 2, ..JobTally::default() });
+            let known = JobTally { gpus: Some(2), memory: Some(0), ..JobTally::default() };
+            assert_eq!(tally, JobTally { jobs: 1, ..known });
             assert_eq!(seen(&record).unparsed, 2, "CPUs and nodes are missing");
         }
     }
@@ -183,7 +184,14 @@ mod tests {
             |text| seen(&slurm_job_info_t { array_task_str: pointer(text), ..record() }).tally;
         assert_eq!(
             tally(c"1-100%5"),
-            JobTally { jobs: 100, cpus: 200, nodes: 100, ..JobTally::default() }
+            JobTally {
+                jobs: 100,
+                cpus: Some(200),
+                nodes: Some(100),
+                gpus: Some(0),
+                memory: Some(0),
+                oldest: None,
+            }
         );
         let shortened = slurm_job_info_t { array_task_str: pointer(c"1,3,5,7..."), ..record() };
         let job = seen(&shortened);
@@ -194,24 +202,24 @@ mod tests {
     fn gpus_are_those_held_or_while_it_waits_those_asked_for() {
         let per_node =
             slurm_job_info_t { num_nodes: 3, tres_per_node: pointer(c"gres:gpu:2"), ..record() };
-        assert_eq!(seen(&per_node).tally.gpus, 6);
+        assert_eq!(seen(&per_node).tally.gpus, Some(6));
         let per_task = slurm_job_info_t { tres_per_task: pointer(c"gpu:a100:1"), ..record() };
-        assert_eq!(seen(&per_task).tally.gpus, 2);
+        assert_eq!(seen(&per_task).tally.gpus, Some(2));
         let known = slurm_job_info_t { tres_req_str: pointer(c"cpu=2,gres/gpu=5"), ..per_node };
-        assert_eq!(seen(&known).tally.gpus, 5, "slurmctld's own sum goes first");
+        assert_eq!(seen(&known).tally.gpus, Some(5), "slurmctld's own sum goes first");
         let running = slurm_job_info_t {
             job_state: 1,
             tres_alloc_str: pointer(c"cpu=2"),
             gres_total: pointer(c"gpu:a100:4"),
             ..known
         };
-        assert_eq!(seen(&running).tally.gpus, 4, "not what it had asked for");
+        assert_eq!(seen(&running).tally.gpus, Some(4), "not what it had asked for");
         let without = slurm_job_info_t { gres_total: std::ptr::null_mut(), ..running };
-        assert_eq!(seen(&without).tally.gpus, 0);
+        assert_eq!(seen(&without).tally.gpus, Some(0));
         let cancelled = slurm_job_info_t { job_state: 4, ..per_node };
-        assert_eq!(seen(&cancelled).tally.gpus, 6, "it never held any");
+        assert_eq!(seen(&cancelled).tally.gpus, Some(6), "it never held any");
         let garbage = slurm_job_info_t { tres_per_job: pointer(c"gpu:x:y"), ..record() };
-        assert_eq!((seen(&garbage).tally.gpus, seen(&garbage).unparsed), (0, 1));
+        assert_eq!((seen(&garbage).tally.gpus, seen(&garbage).unparsed), (None, 1));
         let sockets = slurm_job_info_t {
             tres_per_socket: pointer(c"gpu:1"),
             sockets_per_node: 0xfffe,
@@ -228,19 +236,19 @@ mod tests {
             tres_per_node: pointer(c"gres:gpu:a100:1,gres:gpu:v100:1"),
             ..record()
         };
-        assert_eq!(seen(&pending).tally.gpus, 2);
+        assert_eq!(seen(&pending).tally.gpus, Some(2));
         let running = slurm_job_info_t {
             job_state: 1,
             tres_alloc_str: pointer(c"cpu=1,gres/gpu:a100=1"),
             gres_total: pointer(c"gpu:a100:1,gpu:v100:1"),
             ..pending
         };
-        assert_eq!(seen(&running).tally.gpus, 2);
+        assert_eq!(seen(&running).tally.gpus, Some(2));
         let all =
             slurm_job_info_t { tres_alloc_str: pointer(c"gres/gpu:a100=1,gres/gpu=2"), ..running };
-        assert_eq!(seen(&all).tally.gpus, 2);
+        assert_eq!(seen(&all).tally.gpus, Some(2));
         let no_more = slurm_job_info_t { gres_total: std::ptr::null_mut(), ..running };
-        assert_eq!(seen(&no_more).tally.gpus, 1);
+        assert_eq!(seen(&no_more).tally.gpus, Some(1));
     }
 
     #[test]
@@ -250,23 +258,23 @@ mod tests {
             tres_req_str: pointer(c"cpu=2,mem=2.50G,node=1"),
             ..record()
         };
-        assert_eq!(seen(&array).tally.memory, 25_600, "each task asks for its own");
+        assert_eq!(seen(&array).tally.memory, Some(25_600), "each task asks for its own");
         let running = slurm_job_info_t {
             job_state: 1,
             array_task_str: std::ptr::null_mut(),
             tres_alloc_str: pointer(c"cpu=2,mem=4G,node=1"),
             ..array
         };
-        assert_eq!(seen(&running).tally.memory, 4096, "not what it had asked for");
+        assert_eq!(seen(&running).tally.memory, Some(4096), "not what it had asked for");
         let requeued = slurm_job_info_t { job_state: 0, ..running };
-        assert_eq!(seen(&requeued).tally.memory, 2560);
+        assert_eq!(seen(&requeued).tally.memory, Some(2560));
         let cancelled =
             slurm_job_info_t { job_state: 4, tres_alloc_str: std::ptr::null_mut(), ..running };
-        assert_eq!(seen(&cancelled).tally.memory, 2560, "it never held any");
+        assert_eq!(seen(&cancelled).tally.memory, Some(2560), "it never held any");
         let without = slurm_job_info_t { tres_alloc_str: pointer(c"cpu=2"), ..running };
-        assert_eq!(seen(&without).tally.memory, 0, "this cluster does not hand out memory");
+        assert_eq!(seen(&without).tally.memory, Some(0), "this cluster does not hand out memory");
         let garbage = slurm_job_info_t { tres_alloc_str: pointer(c"mem=all"), ..running };
-        assert_eq!((seen(&garbage).tally.memory, seen(&garbage).unparsed), (0, 1));
+        assert_eq!((seen(&garbage).tally.memory, seen(&garbage).unparsed), (None, 1));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::sum_of;
+use crate::{add_to, sum_of};
 
 /// Base states of a job in lower case, by number: the same in every release.
 pub const JOB_STATES: [&str; 12] = [
@@ -55,9 +55,9 @@ impl JobStates {
         self.unfinished.get(base).copied().unwrap_or_default()
     }
 
-    /// The CPUs that jobs have, or request while they wait.
+    /// The CPUs that jobs have, or request while they wait, as far as they are known.
     pub fn unfinished_cpus(&self) -> u64 {
-        sum_of(self.unfinished.values().map(|tally| tally.cpus))
+        sum_of(self.unfinished.values().filter_map(|tally| tally.cpus))
     }
 
     /// Adds these jobs to this sum.
@@ -71,21 +71,22 @@ impl JobStates {
     }
 }
 
-/// Jobs, and the resources that they hold or request.
+/// Jobs, and the resources that they hold or request: sums of those jobs of which it is known,
+/// `None` if it is known of none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobTally {
     /// Jobs; each task of an array is one.
     pub jobs: u64,
     /// CPUs: squeue's `%C`.
-    pub cpus: u64,
+    pub cpus: Option<u64>,
     /// Nodes: squeue's `%D`. A node that several jobs share counts for each of them.
-    pub nodes: u64,
+    pub nodes: Option<u64>,
     /// GPUs that they hold, or request while they wait.
-    pub gpus: u64,
+    pub gpus: Option<u64>,
     /// Memory that they hold, or request while they wait, MiB: `mem=` in scontrol's AllocTRES and
     /// ReqTRES.
-    pub memory: u64,
+    pub memory: Option<u64>,
     /// Moment at which the job was submitted that has waited longest: Unix seconds on slurmctld's
     /// clock; `None` if none waits.
     pub oldest: Option<i64>,
@@ -94,8 +95,23 @@ pub struct JobTally {
 impl JobTally {
     /// Adds `jobs` jobs of the given size to this tally.
     pub fn add(&mut self, more: Self) {
-        add_members!(self, more; jobs cpus nodes gpus memory);
+        add_members!(self, more; jobs);
+        for (sum, more) in [
+            (&mut self.cpus, more.cpus),
+            (&mut self.nodes, more.nodes),
+            (&mut self.gpus, more.gpus),
+            (&mut self.memory, more.memory),
+        ] {
+            if let Some(more) = more {
+                add_to(sum.get_or_insert(0), more);
+            }
+        }
         self.oldest = self.oldest.into_iter().chain(more.oldest).min();
+    }
+
+    /// One of its sums as a figure: no jobs have 0.
+    pub fn figure(&self, sum: Option<u64>) -> Option<u64> {
+        sum.or((self.jobs == 0).then_some(0))
     }
 }
 

@@ -51,7 +51,7 @@ fn expected(cast: &Cast) -> Result<BTreeMap<String, f64>> {
     for (state, tally) in oracle::by(&jobs, |job| vec![job["state"].clone()]) {
         let state = state.to_lowercase();
         add(&format!("slurm_jobs.state.{state}.gauge-jobs"), tally.jobs)?;
-        add(&format!("slurm_jobs.state.{state}.gauge-cpus"), tally.cpus)?;
+        add(&format!("slurm_jobs.state.{state}.gauge-cpus"), tally.cpus.unwrap_or(0))?;
     }
     let rows = oracle::nodes(&cast.slurm)?;
     let nodes: BTreeMap<&str, &str> =

@@ -104,10 +104,10 @@ fn rows(text: &str, columns: &'static str) -> Vec<Row> {
 pub(crate) fn tally(job: &Row) -> JobTally {
     JobTally {
         jobs: 1,
-        cpus: job["numcpus"].parse().unwrap(),
-        nodes: job["numnodes"].parse().unwrap(),
-        gpus: job["name"].trim_start_matches('g').parse().unwrap(),
-        memory: memory(&job["tres-alloc"]),
+        cpus: Some(job["numcpus"].parse().unwrap()),
+        nodes: Some(job["numnodes"].parse().unwrap()),
+        gpus: Some(job["name"].trim_start_matches('g').parse().unwrap()),
+        memory: Some(memory(&job["tres-alloc"])),
         oldest: pending(job).then(|| job["submittime"].parse().unwrap()),
     }
 }

@@ -167,13 +167,13 @@ levels! {
 metrics! {
     TALLY: JobTally =
         average(jobs, "count", "jobs"),
-        average(cpus, "count", "CPUs allocated to these jobs, or requested by them while they are \
+        average("cpus", "count", |t| t.figure(t.cpus), "CPUs allocated to these jobs, or requested by them while they are \
             pending"),
-        average(nodes, "count",
+        average("nodes", "count", |t| t.figure(t.nodes),
             "nodes allocated to or requested by these jobs; a shared node counts for each of its \
                 jobs"),
-        average(gpus, "count", "GPUs allocated to or requested by these jobs"),
-        average("memory", "bytes", |t| mebibytes(t.memory),
+        average("gpus", "count", |t| t.figure(t.gpus), "GPUs allocated to or requested by these jobs"),
+        average("memory", "bytes", |t| mebibytes(t.figure(t.memory)?),
             "memory allocated to or requested by these jobs; 0 if Slurm does not allocate memory");
     ALL: Jobs =
         average("jobs", "count", |j| sum(&j.states.shown), "all jobs that slurmctld knows"),

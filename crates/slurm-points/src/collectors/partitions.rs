@@ -3,7 +3,7 @@
 //! A node in two partitions counts in each.
 
 use slurm_snapshot::{
-    NodeTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions, Shards, Shares,
+    JobTally, NodeTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions, Shards, Shares,
 };
 
 use super::{Collect, Collector, Start};
@@ -69,9 +69,9 @@ metrics! {
         average("jobs_running", "count", |p| p.states.running().jobs,
             "jobs of base state running: also those that squeue shows as configuring, stopped, \
              signaling or resizing"),
-        average("jobs_cpus_pending", "count", |p| p.states.pending().cpus, "CPUs that pending jobs \
+        average("jobs_cpus_pending", "count", |p| cpus(p.states.pending()), "CPUs that pending jobs \
             request"),
-        average("jobs_cpus_running", "count", |p| p.states.running().cpus, "CPUs allocated to \
+        average("jobs_cpus_running", "count", |p| cpus(p.states.running()), "CPUs allocated to \
             these jobs");
 }
 
@@ -101,6 +101,10 @@ impl Collect<SurveyReplies> for PartitionsCollector {
     }
 }
 
+fn cpus(jobs: JobTally) -> Option<u64> {
+    jobs.figure(jobs.cpus)
+}
+
 fn is(partition: &Partition, state: &str) -> Option<bool> {
     // slurmrestd of 23.02 does not tell it.
     (!partition.state.is_empty()).then_some(partition.state == state)
@@ -108,9 +112,7 @@ fn is(partition: &Partition, state: &str) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::{
-        JobStates, JobTally, Jobs, KnownSum, Memory, NodeTally, Nodes, Reply, Shares,
-    };
+    use slurm_snapshot::{JobStates, Jobs, KnownSum, Memory, NodeTally, Nodes, Reply, Shares};
 
     use super::super::tests::{started, surveyed};
     use super::*;
@@ -139,7 +141,7 @@ mod tests {
             gpus: shares(4, 5, 7, 16),
             memory: Memory { real: known(9), allocated: known(8), free: known(6) },
         };
-        let tally = |jobs, cpus| JobTally { jobs, cpus, ..JobTally::default() };
+        let tally = |jobs, cpus| JobTally { jobs, cpus: Some(cpus), ..JobTally::default() };
         let shown =
             [("special_exit".to_owned(), tally(11, 44)), ("configuring".to_owned(), tally(12, 48))];
         let unfinished =

@@ -32,7 +32,13 @@ fn counted_with(kept: Option<PublishedJobs>, jobs: &[Job<'_>]) -> Jobs {
 }
 
 fn one() -> Job<'static> {
-    let tally = JobTally { jobs: 1, cpus: 4, nodes: 1, memory: 2000, ..JobTally::default() };
+    let tally = JobTally {
+        jobs: 1,
+        cpus: Some(4),
+        nodes: Some(1),
+        memory: Some(2000),
+        ..JobTally::default()
+    };
     Job {
         partition: b"debug",
         tally,
@@ -53,8 +59,8 @@ fn sum<'a>(tallies: impl IntoIterator<Item = &'a JobTally>) -> JobTally {
 fn a_job_that_waits_in_two_partitions_counts_in_each_and_once_in_all() {
     let jobs = counted(&[Job { partition: b"debug,gpu", ..one() }]);
     assert_eq!(jobs.states.shown["pending"].jobs, 1);
-    assert_eq!(jobs.partitions["debug"].states.shown["pending"].cpus, 4);
-    assert_eq!(jobs.partitions["gpu"].states.shown["pending"].cpus, 4);
+    assert_eq!(jobs.partitions["debug"].states.shown["pending"].cpus, Some(4));
+    assert_eq!(jobs.partitions["gpu"].states.shown["pending"].cpus, Some(4));
     assert_eq!(jobs.waiting.submitted.unwrap().jobs, 1);
 }
 
@@ -350,10 +356,10 @@ prop_compose! {
             qos: NAMES[account],
             tally: JobTally {
                 jobs,
-                cpus: cpus.into(),
-                nodes: nodes.into(),
-                gpus: gpus.into(),
-                memory: memory.into(),
+                cpus: Some(cpus.into()),
+                nodes: Some(nodes.into()),
+                gpus: Some(gpus.into()),
+                memory: Some(memory.into()),
                 oldest: None,
             },
             unparsed: 0,

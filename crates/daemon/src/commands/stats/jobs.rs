@@ -41,14 +41,14 @@ struct JobsRow {
     oldest_wait: Option<u64>,
 }
 
-/// The resources that jobs have, or ask for.
+/// The resources that jobs have, or ask for; `None`: it is not known of any.
 #[derive(Debug, Default, PartialEq, Serialize)]
 struct JobsResources {
     jobs: u64,
-    cpus: u64,
-    gpus: u64,
+    cpus: Option<u64>,
+    gpus: Option<u64>,
     /// Bytes.
-    memory: u64,
+    memory: Option<u64>,
 }
 
 /// The first rows by the CPUs that their jobs have and ask for.
@@ -87,7 +87,8 @@ impl Row for JobsRow {
 
     fn weight(&self) -> (u64, u64) {
         let Self { running, pending, .. } = self;
-        (running.cpus.saturating_add(pending.cpus), running.jobs.saturating_add(pending.jobs))
+        let cpus = |held: &JobsResources| held.cpus.unwrap_or(0);
+        (cpus(running).saturating_add(cpus(pending)), running.jobs.saturating_add(pending.jobs))
     }
 
     fn name(&self) -> &str {
@@ -100,9 +101,9 @@ impl Row for JobsRow {
         };
         vec![
             both(|held| held.jobs.to_string()),
-            both(|held| held.cpus.to_string()),
-            both(|held| held.gpus.to_string()),
-            both(|held| amount(held.memory)),
+            both(|held| known(held.cpus, |cpus| cpus.to_string())),
+            both(|held| known(held.gpus, |gpus| gpus.to_string())),
+            both(|held| known(held.memory, amount)),
             self.oldest_wait.map(duration).unwrap_or_default(),
         ]
     }
@@ -124,9 +125,15 @@ impl JobsRow {
 }
 
 impl JobsResources {
-    fn from_tally(JobTally { jobs, cpus, gpus, memory, .. }: JobTally) -> Self {
-        Self { jobs, cpus, gpus, memory: memory.saturating_mul(1 << 20) }
+    fn from_tally(tally: JobTally) -> Self {
+        let JobTally { jobs, cpus, gpus, memory, .. } = tally;
+        let [cpus, gpus, memory] = [cpus, gpus, memory].map(|sum| tally.figure(sum));
+        Self { jobs, cpus, gpus, memory: memory.map(|memory| memory.saturating_mul(1 << 20)) }
     }
+}
+
+fn known(number: Option<u64>, text: fn(u64) -> String) -> String {
+    number.map_or_else(|| "?".to_owned(), text)
 }
 
 /// The amount in the greatest unit of which it has one, rounded to a tenth.
@@ -151,14 +158,20 @@ mod tests {
 
     /// Jobs whose words in squeue are neither running nor pending.
     fn states(running: u64, pending: u64) -> JobStates {
-        let tally =
-            |cpus, oldest| JobTally { jobs: 1, cpus, memory: 2560, oldest, ..JobTally::default() };
+        let tally = |cpus, oldest| JobTally {
+            jobs: 1,
+            cpus: Some(cpus),
+            gpus: Some(0),
+            memory: Some(2560),
+            oldest,
+            ..JobTally::default()
+        };
         let all = [
             ("running", "configuring", tally(running, None)),
             ("pending", "resv_del_hold", tally(pending, Some(1000))),
         ];
         let mut states = JobStates::default();
-        for (base, shown, tally) in all.into_iter().filter(|(.., tally)| tally.cpus > 0) {
+        for (base, shown, tally) in all.into_iter().filter(|(.., tally)| tally.cpus > Some(0)) {
             states.unfinished.insert(base.to_owned(), tally);
             states.shown.insert(shown.to_owned(), tally);
         }
@@ -193,9 +206,9 @@ mod tests {
     fn a_table_of_the_largest_cluster_fits_a_terminal() {
         let tally = |jobs, cpus, gpus, memory| JobTally {
             jobs,
-            cpus,
-            gpus,
-            memory,
+            cpus: Some(cpus),
+            gpus: Some(gpus),
+            memory: Some(memory),
             oldest: Some(1000),
             ..JobTally::default()
         };
@@ -233,7 +246,7 @@ mod tests {
 
     #[test]
     fn reasons_are_those_of_jobs_that_wait() {
-        let tally = JobTally { jobs: 3, cpus: 12, oldest: Some(900), ..JobTally::default() };
+        let tally = JobTally { jobs: 3, cpus: Some(12), oldest: Some(900), ..JobTally::default() };
         let jobs = Jobs {
             last_update: 1000,
             pending_reasons: [("Priority".to_owned(), tally)].into(),

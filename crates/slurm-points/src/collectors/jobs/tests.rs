@@ -120,9 +120,25 @@ fn a_queue_becomes_paths_by_state_reason_and_partition() {
     );
 }
 
+/// A state had 0 CPUs if nothing was known of its jobs but that they are there.
+#[test]
+fn a_sum_of_which_no_part_is_known_is_no_figure_and_no_jobs_have_0() {
+    let mut collector = started(&COLLECTOR, &[]);
+    let replies = SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::new(queue())));
+    let points = surveyed(&mut collector, 1000, &replies);
+    has_all(
+        &points,
+        &["c.slurm_jobs.state.pending.gauge-jobs 3", "c.slurm_jobs.state.running.gauge-cpus 0"],
+    );
+    for leaf in ["cpus", "nodes", "gpus", "memory"] {
+        let unknown = format!("c.slurm_jobs.state.pending.gauge-{leaf} ");
+        assert!(!points.iter().any(|point| point.starts_with(&unknown)), "{points:#?}");
+    }
+}
+
 fn of_cpus(shown: &str, base: &str, cpus: u64) -> JobStates {
     let tallies = |state: &str| {
-        [(state.to_owned(), JobTally { jobs: 1, cpus, ..JobTally::default() })].into()
+        [(state.to_owned(), JobTally { jobs: 1, cpus: Some(cpus), ..JobTally::default() })].into()
     };
     JobStates { shown: tallies(shown), unfinished: tallies(base) }
 }
