@@ -167,8 +167,8 @@ levels! {
 metrics! {
     TALLY: JobTally =
         average(jobs, "count", "jobs"),
-        average("cpus", "count", |t| t.figure(t.cpus), "CPUs allocated to these jobs, or requested by them while they are \
-            pending"),
+        average("cpus", "count", |t| t.figure(t.cpus),
+            "CPUs allocated to these jobs, or requested by them while they are pending"),
         average("nodes", "count", |t| t.figure(t.nodes),
             "nodes allocated to or requested by these jobs; a shared node counts for each of its \
                 jobs"),
