@@ -110,6 +110,7 @@ fn a_daemon_that_is_well_says_what_it_does_and_the_exit_code_is_0() {
     let mut daemon = daemon(&sandbox.folder, &to_main(&sandbox, &more)).unwrap();
     let told = until(&sandbox.folder, "a tick that was sent", |told| {
         told["destinations"][0]["last_delivery"].is_u64()
+            && told["slurmctld"]["answers"] == true
             && told["readers"][1]["pid"].is_u64()
             && told["queue"]["durable"] == true
     });
