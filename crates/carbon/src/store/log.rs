@@ -14,7 +14,7 @@ use super::record::{
     self, BatchHead, Content, Done, FrameHead, Group, Head, StateFile, StateFiles, Totals, Written,
     as_u32,
 };
-use super::{Changes, Counted, StoreError, Why, disk};
+use super::{AppendedBatch, Changes, Counted, StoreError, Why, disk};
 use crate::clock::Moment;
 use carbon_wire::{Frame, points};
 
@@ -26,7 +26,7 @@ pub const LEAST_FILE_BYTES: u64 = 4 << 20;
 /// eighth of the least `max_bytes`, so that a `max_bytes` that is lowered removes little at a time.
 const MOST_SEGMENT: u64 = LEAST_FILE_BYTES / 8;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct LoggedBatch {
     pub(super) segment: u64,
     pub(super) offset: u64,
@@ -59,6 +59,56 @@ pub(super) struct LoggedCount {
     pub(super) segment: Option<u64>,
     pub(super) points: u64,
     pub(super) why: Why,
+}
+
+/// The records of one commit, and what the log is with them.
+struct Commit<'a> {
+    segment: u64,
+    /// The segment's length.
+    end: u64,
+    /// The next record's number.
+    number: u64,
+    totals: Totals,
+    parts: Vec<Cow<'a, [u8]>>,
+    appended: BTreeMap<u64, LoggedBatch>,
+    /// The group that has what is not a batch.
+    last: Group,
+}
+
+impl<'a> Commit<'a> {
+    fn begin_segment(&mut self, log: &Log) {
+        let (previous, boot) = (log.last, log.boot);
+        let content = Content::Begin { previous, boot, states: state_files(&log.states) };
+        let totals = std::mem::take(&mut self.totals);
+        let head = record::before_body(&Head { number: self.number, totals, body: 0, content });
+        self.end += u64::from(as_u32(head.len()));
+        self.parts.push(Cow::Owned(head));
+    }
+
+    /// The body is the frames of the group's batch.
+    fn add_group(&mut self, group: Group, kept: Option<&'a AppendedBatch>) {
+        let body = kept.into_iter().flat_map(|kept| kept.frames.iter());
+        let body: Vec<&[u8]> = body.map(|frame| frame.body.as_slice()).collect();
+        let bytes = as_u32(body.iter().map(|part| part.len()).sum());
+        let content = Content::Group(group);
+        let head = Head { number: self.number, totals: self.totals.clone(), body: bytes, content };
+        let before_body = record::before_body(&head);
+        let length = as_u32(before_body.len());
+        if let Some(logged) = kept.and_then(|kept| self.appended.get_mut(&kept.id)) {
+            (logged.offset, logged.length) = (self.end, length);
+            for to in &logged.due {
+                let total = self.totals.entry(Arc::clone(to)).or_default();
+                *total = total.saturating_add(logged.points);
+            }
+        }
+        self.end += u64::from(length) + u64::from(bytes);
+        self.parts.push(Cow::Owned(before_body));
+        self.parts.extend(body.into_iter().map(Cow::Borrowed));
+        self.number = self.number.saturating_add(1);
+        if let Content::Group(group) = head.content {
+            self.last = group;
+        }
+    }
 }
 
 /// The log of one folder.
@@ -98,6 +148,29 @@ pub(super) struct Log {
 
 fn state_files(states: &States) -> StateFiles {
     states.iter().map(|(name, (file, _))| (name.clone(), *file)).collect()
+}
+
+fn frames_bytes(append: &[&AppendedBatch]) -> u64 {
+    let frames = append.iter().flat_map(|kept| kept.frames.iter());
+    let size: usize = frames.map(|frame| frame.body.len()).sum();
+    u64::try_from(size).unwrap_or(u64::MAX)
+}
+
+/// One group for each batch. The rest is one group with the newest batch, which has the counts that
+/// are told.
+fn make_groups(append: &[&AppendedBatch], rest: Group) -> Vec<Group> {
+    let millis = |pushed: Moment| u64::try_from(pushed.boot.as_millis()).unwrap_or(u64::MAX);
+    let batch_head = |kept: &&AppendedBatch| BatchHead {
+        id: kept.id,
+        timestamp: kept.timestamp,
+        pushed: kept.pushed.map(|pushed| (millis(pushed), pushed.wall)),
+        due: kept.due.clone(),
+        frames: kept.frames.iter().map(|frame| FrameHead::new(kept.id, frame)).collect(),
+    };
+    let mut batches: Vec<_> = append.iter().map(batch_head).collect();
+    let newest = Group { batch: batches.pop(), ..rest };
+    let others = batches.into_iter().map(|batch| Group { batch: Some(batch), ..Group::default() });
+    others.chain(Some(newest).filter(|newest| !newest.is_empty())).collect()
 }
 
 /// The largest size of a segment for this `max_bytes`.
@@ -161,51 +234,21 @@ impl Log {
         gone: Option<Vec<u64>>,
     ) -> Result<Vec<u64>, StoreError> {
         let append: Vec<_> = changes.append.iter().filter(|kept| !kept.due.is_empty()).collect();
-        let frames = append.iter().flat_map(|kept| kept.frames.iter());
-        let size: usize = frames.map(|frame| frame.body.len()).sum();
-        let size = u64::try_from(size).unwrap_or(u64::MAX);
-        let before = self.segments.get(&self.last).map_or(0, |segment| segment.bytes);
+        let size = frames_bytes(&append);
+        // First: if a state is refused, the newest segment may still be written to.
         let states = self.write_states(&changes.states)?;
-        let most = segment_bytes(self.max_bytes);
-        let newest = self.newest.take().filter(|_| before.saturating_add(size) <= most);
-        let (segment, before) =
-            if newest.is_some() { (self.last, before) } else { (self.number, 0) };
+        let (segment, before, newest) = self.choose_segment(size);
         let gone = gone.unwrap_or_else(|| self.leaving(segment, size, finished));
-
-        let (mut groups, mut appended) = (Vec::new(), BTreeMap::new());
-        for (kept, nth) in append.iter().zip(0..) {
-            let number = self.number.saturating_add(nth);
-            let (id, due) = (kept.id, kept.due.clone());
-            let frames = kept.frames.iter().map(|frame| FrameHead::new(id, frame)).collect();
-            let millis =
-                |pushed: Moment| u64::try_from(pushed.boot.as_millis()).unwrap_or(u64::MAX);
-            let pushed = kept.pushed.map(|pushed| (millis(pushed), pushed.wall));
-            let timestamp = kept.timestamp;
-            let batch = BatchHead { id, timestamp, pushed, due: due.clone(), frames };
-            groups.push(Group { batch: Some(batch), ..Group::default() });
-            let logged = LoggedBatch {
-                segment,
-                offset: 0,
-                length: 0,
-                number,
-                points: points(&kept.frames),
-                due,
-                written: Vec::new(),
-                perhaps_written: Vec::new(),
-            };
-            appended.insert(id, logged);
-        }
-        // The rest is one group with the newest batch, which has the counts that are told.
+        let appended = self.number_batches(&append, segment);
         let dropped = self.dropped(&appended, finished, &gone);
-        let done = self.done(&appended, changes, &dropped);
-        let counted = self.counted(changes, &dropped, &gone);
-        let written = self.written(&appended, changes, newest.is_none());
-        // If the newest segment leaves, nothing else names them.
-        let is_named = !gone.contains(&self.last) || self.states.is_empty();
-        let files = states.as_ref().or((!is_named).then_some(&self.states)).map(state_files);
-        let batch = groups.pop().and_then(|group| group.batch);
-        groups.push(Group { batch, done, counted, written, states: files });
-        groups.retain(|group| !group.is_empty());
+        let rest = Group {
+            batch: None,
+            done: self.done(&appended, changes, &dropped),
+            counted: self.counted(changes, &dropped, &gone),
+            written: self.written(&appended, changes, newest.is_none()),
+            states: self.named_files(states.as_ref(), &gone),
+        };
+        let groups = make_groups(&append, rest);
         if groups.is_empty() {
             // There is no segment without a record. What was done may have left without one.
             self.newest = newest;
@@ -214,47 +257,84 @@ impl Log {
             self.remove(&gone);
             return Ok(dropped);
         }
-
-        let (mut number, mut totals) = (self.number, self.totals.clone());
-        let (mut parts, mut end) = (Vec::new(), before);
-        if newest.is_none() {
-            let (previous, boot) = (self.last, self.boot);
-            let content = Content::Begin { previous, boot, states: state_files(&self.states) };
-            let head = Head { number, totals: std::mem::take(&mut totals), body: 0, content };
-            let head = record::before_body(&head);
-            end += u64::from(as_u32(head.len()));
-            parts.push(Cow::Owned(head));
-        }
-        let mut last = Group::default();
-        for (nth, group) in groups.into_iter().enumerate() {
-            let its = append.get(nth);
-            let body = its.iter().flat_map(|kept| kept.frames.iter());
-            let body: Vec<&[u8]> = body.map(|frame| frame.body.as_slice()).collect();
-            let bytes = as_u32(body.iter().map(|part| part.len()).sum());
-            let content = Content::Group(group);
-            let head = Head { number, totals: totals.clone(), body: bytes, content };
-            let before_body = record::before_body(&head);
-            let length = as_u32(before_body.len());
-            if let Some(logged) = its.and_then(|kept| appended.get_mut(&kept.id)) {
-                (logged.offset, logged.length) = (end, length);
-                for to in &logged.due {
-                    let total = totals.entry(Arc::clone(to)).or_default();
-                    *total = total.saturating_add(logged.points);
-                }
-            }
-            end += u64::from(length) + u64::from(bytes);
-            parts.push(Cow::Owned(before_body));
-            parts.extend(body.into_iter().map(Cow::Borrowed));
-            number = number.saturating_add(1);
-            if let Content::Group(group) = head.content {
-                last = group;
-            }
-        }
         let is_new = newest.is_none();
-        self.newest = Some(self.write(newest, (segment, before), &parts, states.as_ref())?);
-        (self.number, self.last, self.totals) = (number, segment, totals);
+        let mut commit = Commit {
+            segment,
+            end: before,
+            number: self.number,
+            totals: self.totals.clone(),
+            parts: Vec::new(),
+            appended,
+            last: Group::default(),
+        };
+        if is_new {
+            commit.begin_segment(self);
+        }
+        for (nth, group) in groups.into_iter().enumerate() {
+            commit.add_group(group, append.get(nth).copied());
+        }
+        self.newest =
+            Some(self.write(newest, (segment, before), &commit.parts, states.as_ref())?);
+        self.register(commit);
+        if is_new {
+            self.name_states();
+        }
+        if let Some(states) = states {
+            self.states = states;
+            self.name_states();
+        }
+        self.remove_unnamed();
+        self.remove(&gone);
+        Ok(dropped)
+    }
+
+    /// The segment for a commit of `size` bytes, its length before it, and its file unless it is
+    /// new.
+    fn choose_segment(&mut self, size: u64) -> (u64, u64, Option<(File, Named)>) {
+        let before = self.segments.get(&self.last).map_or(0, |segment| segment.bytes);
+        let most = segment_bytes(self.max_bytes);
+        match self.newest.take().filter(|_| before.saturating_add(size) <= most) {
+            Some(newest) => (self.last, before, Some(newest)),
+            None => (self.number, 0, None),
+        }
+    }
+
+    /// The batches with the numbers of their records. Where they are is known when they are
+    /// encoded.
+    fn number_batches(
+        &self,
+        append: &[&AppendedBatch],
+        segment: u64,
+    ) -> BTreeMap<u64, LoggedBatch> {
+        let numbered = append.iter().zip(0..).map(|(kept, nth)| {
+            let logged = LoggedBatch {
+                segment,
+                number: self.number.saturating_add(nth),
+                points: points(&kept.frames),
+                due: kept.due.clone(),
+                ..LoggedBatch::default()
+            };
+            (kept.id, logged)
+        });
+        numbered.collect()
+    }
+
+    /// The files of states that this commit names: the new ones. If the newest segment leaves,
+    /// nothing else names those that stay.
+    fn named_files(&self, new: Option<&States>, gone: &[u64]) -> Option<StateFiles> {
+        let is_named = !gone.contains(&self.last) || self.states.is_empty();
+        new.or((!is_named).then_some(&self.states)).map(state_files)
+    }
+
+    /// Takes over what is now on the disk.
+    fn register(&mut self, commit: Commit<'_>) {
+        let Commit { segment, end, number, totals, appended, last, .. } = commit;
+        self.number = number;
+        self.last = segment;
+        self.totals = totals;
         self.segments.entry(segment).or_default().bytes = end;
-        (self.settled, self.perhaps_written) = (Vec::new(), Vec::new());
+        self.settled.clear();
+        self.perhaps_written.clear();
         appended.into_iter().for_each(|(id, logged)| self.keep(id, logged));
         last.done.iter().for_each(|done| self.finish(done));
         for Counted { to, id, points, why } in last.counted {
@@ -267,16 +347,6 @@ impl Log {
                 self.batches.entry(id).and_modify(|logged| logged.written.push(to));
             }
         }
-        if is_new {
-            self.name_states();
-        }
-        if let Some(states) = states {
-            self.states = states;
-            self.name_states();
-        }
-        self.remove_unnamed();
-        self.remove(&gone);
-        Ok(dropped)
     }
 
     /// The batches that are lost with the segments in `gone`.

@@ -279,16 +279,7 @@ impl Scan {
                 self.gap(self.log.number..number, &there_were, &had);
             }
             self.log.number = number.saturating_add(1);
-            let logged = LoggedBatch {
-                segment,
-                offset,
-                length,
-                number,
-                points: 0,
-                due: Vec::new(),
-                written: Vec::new(),
-                perhaps_written: Vec::new(),
-            };
+            let logged = LoggedBatch { segment, offset, length, number, ..LoggedBatch::default() };
             if is_torn_end {
                 // It is cut off, and the next record takes its number.
                 self.log.number = number;
