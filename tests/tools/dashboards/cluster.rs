@@ -289,7 +289,7 @@ fn gpus() -> Row {
             .each("$prefix.slurm_nodes.shard.*.gauge-allocated")
             .stacked()
             .whole(),
-        series("Shards to be had", "Shards that no job has, of GPUs that no job has whole.")
+        series("Free shards", "Shards that no job has, of GPUs that no job has whole.")
             .each("$prefix.slurm_nodes.shard.*.gauge-idle")
             .stacked()
             .whole(),
