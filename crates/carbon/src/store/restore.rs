@@ -82,6 +82,23 @@ fn has_no_records(bytes: &[u8]) -> bool {
     true
 }
 
+/// Takes away the segments at the end without a record that counts, the newest first.
+fn split_off_empty(dir: &Path, numbers: &mut Vec<u64>) -> Vec<(u64, Vec<u8>)> {
+    let mut empty = Vec::new();
+    while let Some(&last) = numbers.last()
+        && let Ok(bytes) = disk::read(&folder::segment(dir, last))
+        && has_no_records(&bytes)
+    {
+        empty.push((last, bytes));
+        numbers.pop();
+    }
+    empty
+}
+
+fn io_error(path: &Path, source: io::Error) -> StoreError {
+    StoreError::Io { path: path.to_owned(), source }
+}
+
 impl Log {
     /// Reads the log in `dir`, and takes from its disk what it does not find there: otherwise a
     /// later start would find it after all, or damage in its place. Nothing is changed before all
@@ -91,94 +108,21 @@ impl Log {
         max_bytes: u64,
         anyway: bool,
     ) -> Result<(Self, Restored), StoreError> {
-        let io = |path: &Path, source| StoreError::Io { path: path.to_owned(), source };
-        let mut numbers = folder::segments(dir).map_err(|source| io(dir, source))?;
-        // Segments at the end without a record that counts, and before them the newest with one.
-        let mut empty = Vec::new();
-        while let Some(&last) = numbers.last()
-            && let Ok(bytes) = disk::read(&folder::segment(dir, last))
-            && has_no_records(&bytes)
-        {
-            empty.push((last, bytes));
-            numbers.pop();
-        }
-        let mut scan =
-            Scan { log: Self { dir: dir.to_owned(), ..Self::default() }, ..Scan::default() };
-        scan.log.boot = disk::boot();
-        let (mut refused, mut is_empty) = (None, true);
-        let mut unread = BTreeSet::new();
-        for (index, &segment) in numbers.iter().enumerate() {
-            let path = folder::segment(dir, segment);
-            let read = disk::read(&path);
-            let bytes = match read {
-                Err(source) if anyway && disk::is_damage(&source) => {
-                    unread.insert(segment);
-                    refused = Some(io(&path, source));
-                    disk::read_pages(&path)
-                }
-                read => read,
-            };
-            let bytes = bytes.map_err(|source| io(&path, source))?;
-            let limit = numbers.get(index + 1).copied();
-            let has_records = scan.segment(segment, limit, &bytes);
-            let has_records = has_records
-                .map_err(|version| StoreError::OtherVersion { path: path.clone(), version })?;
-            is_empty &= !has_records;
-            let bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-            scan.log.segments.insert(segment, Segment { bytes, due: 0 });
-            scan.log.last = segment;
-        }
-        let named = scan.named.len();
-        let (mut has_lost, mut unused) = (false, Vec::new());
-        for (segment, bytes) in empty.iter().rev() {
-            let (number, totals) = (scan.log.number, scan.log.totals.clone());
-            let gaps = scan.gaps.len();
-            // What it says of the points of others holds. Numbers before it may be of a segment that
-            // failed and could not be removed.
-            let _ = scan.segment(*segment, None, bytes);
-            scan.log.totals = totals;
-            let gaps = gaps.min(scan.gaps.len());
-            let told = scan.gaps.split_off(gaps);
-            let (told, nothing): (Vec<_>, _) =
-                told.into_iter().partition(|(_, lost)| !lost.is_empty());
-            scan.gaps.extend(told);
-            unused.extend(nothing);
-            has_lost |= scan.gaps.len() > gaps;
-            // A loss is settled under its number, which no other batch may get.
-            if !has_lost && !scan.log.segments.is_empty() {
-                scan.log.number = number;
-            }
-        }
-        for (numbers, _) in unused.into_iter().filter(|_| has_lost) {
-            // The next segment begins behind them, and they are missing before it.
-            let points = numbers.end.saturating_sub(numbers.start);
-            let (to, number) = (Arc::from(RECORDS), numbers.start);
-            scan.log.settled.push(Done { to, number, id: 0, points });
-        }
-        scan.named.truncate(named);
-        // A disk that returns nothing at all may return everything later.
-        if let Some(error) = refused.filter(|_| is_empty) {
-            return Err(error);
-        }
+        let mut numbers = folder::segments(dir).map_err(|source| io_error(dir, source))?;
+        let empty = split_off_empty(dir, &mut numbers);
+        let log = Self { dir: dir.to_owned(), boot: disk::boot(), ..Self::default() };
+        let mut scan = Scan { log, ..Scan::default() };
+        let unread = scan.read_segments(&numbers, anyway)?;
+        let has_lost = scan.read_empty(&empty);
         let mut gone: Vec<u64> = empty.iter().map(|(segment, _)| *segment).collect();
-        while let Some(last) = numbers.pop_if(|last| scan.void.contains(last)) {
-            gone.push(last);
-            scan.log.segments.remove(&last);
-            if let Some((numbers, totals)) = numbers.last().and_then(|last| scan.ends.get(last)) {
-                scan.log.number = if has_lost { scan.log.number } else { numbers.start };
-                scan.log.totals = totals.clone();
-            }
-        }
+        gone.extend(scan.split_off_void(&mut numbers, has_lost));
         scan.log.last = numbers.last().copied().unwrap_or(0);
+        scan.log.number = scan.log.number.max(scan.log.last.saturating_add(1));
+        let states = scan.take_newest_names();
+        let damaged_states = scan.log.read_states(states, anyway)?;
         // Nothing is cut off where a page was not read.
         let is_read = !unread.contains(&scan.log.last);
         let end = scan.whole.get(&scan.log.last).copied().filter(|_| is_read);
-        scan.log.number = scan.log.number.max(scan.log.last.saturating_add(1));
-        let newest = scan.named.pop().unwrap_or_default().1;
-        let before = scan.named.pop().unwrap_or_default().1;
-        scan.log.named =
-            [&newest, &before].map(|states| states.values().map(|file| file.number).collect());
-        let damaged_states = scan.log.read_states(newest, anyway)?;
         scan.log.repair(&gone, end)?;
         // What was not read may name them.
         if unread.is_empty() {
@@ -234,6 +178,96 @@ impl Log {
 }
 
 impl Scan {
+    /// Reads these segments. Returns those that the disk refuses to read in part.
+    fn read_segments(
+        &mut self,
+        numbers: &[u64],
+        anyway: bool,
+    ) -> Result<BTreeSet<u64>, StoreError> {
+        let (mut refused, mut is_empty) = (None, true);
+        let mut unread = BTreeSet::new();
+        for (index, &segment) in numbers.iter().enumerate() {
+            let path = folder::segment(&self.log.dir, segment);
+            let read = disk::read(&path);
+            let bytes = match read {
+                Err(source) if anyway && disk::is_damage(&source) => {
+                    unread.insert(segment);
+                    refused = Some(io_error(&path, source));
+                    disk::read_pages(&path)
+                }
+                read => read,
+            };
+            let bytes = bytes.map_err(|source| io_error(&path, source))?;
+            let limit = numbers.get(index + 1).copied();
+            let has_records = self.segment(segment, limit, &bytes);
+            let has_records = has_records
+                .map_err(|version| StoreError::OtherVersion { path: path.clone(), version })?;
+            is_empty &= !has_records;
+            let bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+            self.log.segments.insert(segment, Segment { bytes, due: 0 });
+            self.log.last = segment;
+        }
+        // A disk that returns nothing at all may return everything later.
+        refused.filter(|_| is_empty).map_or(Ok(unread), Err)
+    }
+
+    /// Reads the segments at the end that have no record. Returns whether they show a loss.
+    fn read_empty(&mut self, empty: &[(u64, Vec<u8>)]) -> bool {
+        let named = self.named.len();
+        let (mut has_lost, mut unused) = (false, Vec::new());
+        for (segment, bytes) in empty.iter().rev() {
+            let (number, totals) = (self.log.number, self.log.totals.clone());
+            let gaps = self.gaps.len();
+            // What it says of the points of others holds. Numbers before it may be of a segment that
+            // failed and could not be removed.
+            let _ = self.segment(*segment, None, bytes);
+            self.log.totals = totals;
+            let gaps = gaps.min(self.gaps.len());
+            let told = self.gaps.split_off(gaps);
+            let (told, nothing): (Vec<_>, _) =
+                told.into_iter().partition(|(_, lost)| !lost.is_empty());
+            self.gaps.extend(told);
+            unused.extend(nothing);
+            has_lost |= self.gaps.len() > gaps;
+            // A loss is settled under its number, which no other batch may get.
+            if !has_lost && !self.log.segments.is_empty() {
+                self.log.number = number;
+            }
+        }
+        for (numbers, _) in unused.into_iter().filter(|_| has_lost) {
+            // The next segment begins behind them, and they are missing before it.
+            let points = numbers.end.saturating_sub(numbers.start);
+            let (to, number) = (Arc::from(RECORDS), numbers.start);
+            self.log.settled.push(Done { to, number, id: 0, points });
+        }
+        self.named.truncate(named);
+        has_lost
+    }
+
+    /// Takes away the segments at the end whose commits have failed. Their numbers are used again,
+    /// unless a loss is settled behind them.
+    fn split_off_void(&mut self, numbers: &mut Vec<u64>, has_lost: bool) -> Vec<u64> {
+        let mut gone = Vec::new();
+        while let Some(last) = numbers.pop_if(|last| self.void.contains(last)) {
+            gone.push(last);
+            self.log.segments.remove(&last);
+            if let Some((numbers, totals)) = numbers.last().and_then(|last| self.ends.get(last)) {
+                self.log.number = if has_lost { self.log.number } else { numbers.start };
+                self.log.totals = totals.clone();
+            }
+        }
+        gone
+    }
+
+    /// The states that the newest record names. The log gets what it and the one before name.
+    fn take_newest_names(&mut self) -> StateFiles {
+        let newest = self.named.pop().unwrap_or_default().1;
+        let before = self.named.pop().unwrap_or_default().1;
+        self.log.named =
+            [&newest, &before].map(|states| states.values().map(|file| file.number).collect());
+        newest
+    }
+
     /// Reads the next segment; the one after it begins at `limit`. Returns whether it has any
     /// record except its `begin`.
     fn segment(&mut self, segment: u64, limit: Option<u64>, bytes: &[u8]) -> Result<bool, u8> {
