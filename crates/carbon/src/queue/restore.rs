@@ -103,25 +103,45 @@ impl QueueState {
         }
         self.in_files.extend(restored.batches.keys());
         // What was stored since the start is newer.
-        for (name, bytes) in restored.states {
+        for (name, bytes) in std::mem::take(&mut restored.states) {
             self.states.entry(name).or_insert(bytes);
         }
-        if restored.damaged > 0 {
-            error!(
-                records = restored.damaged,
-                "some records in the queue's files are damaged; the rest are unaffected"
-            );
+        say_damaged(&restored);
+        self.restore_counts(std::mem::take(&mut restored.counted));
+        self.number_behind(restored.batches.keys().last().copied());
+        let ticks = restored.batches.len();
+        let oldest = restored.batches.values().map(|batch| batch.timestamp).min();
+        for (id, summary) in restored.batches {
+            self.batches
+                .insert(id, QueuedBatch { summary, durable: true, ..QueuedBatch::default() });
         }
-        if !restored.damaged_states.is_empty() {
-            error!(
-                states = restored.damaged_states.join(" "),
-                "some files in the queue's directory are damaged or missing: what is remembered \
-                    from earlier, or counts of finished jobs; ticks are unaffected"
-            );
+        self.restore_due(restored.due);
+        self.ordered_at = None;
+        let now = Moment::now();
+        for (name, id) in restored.written {
+            let note = |to: &mut DestinationState| to.ledger.note_written_earlier(id, now.boot);
+            self.destinations.entry(name).and_modify(note);
         }
-        let is_destination = |name: &Arc<str>| **name != *provisional::NAME;
+        for (name, id) in restored.perhaps_written {
+            let note = |to: &mut DestinationState| to.ledger.note_perhaps_written_earlier(id);
+            self.destinations.entry(name).and_modify(note);
+        }
+        for (name, to) in self.destinations.iter().filter(|(_, to)| !to.configured) {
+            say_removed(name, to.ledger.sums().held);
+        }
+        if let Some(oldest) = oldest {
+            let age = u64::try_from(now.wall.saturating_sub(oldest)).unwrap_or(0);
+            let age = in_words(Duration::from_secs(age));
+            info!(ticks, age, "ticks of an earlier run are in the queue");
+        }
+        // One that sends by time has waited for them.
+        self.destinations.values().for_each(|to| to.news.notify_one());
+    }
+
+    /// Counts what no tick has told.
+    fn restore_counts(&mut self, counted: Vec<Counted>) {
         let mut damaged: BTreeMap<Arc<str>, u64> = BTreeMap::new();
-        for Counted { to, id, points, why } in restored.counted {
+        for Counted { to, id, points, why } in counted {
             self.in_files.insert(id);
             self.told.push((Arc::clone(&to), id));
             if is_destination(&to) {
@@ -134,30 +154,27 @@ impl QueueState {
             error!(destination = %name, points,
                 "points queued for this destination have been lost");
         }
-        let (ticks, oldest) =
-            (restored.batches.len(), restored.batches.values().map(|batch| batch.timestamp).min());
-        if let Some((&last, _)) =
-            restored.batches.last_key_value().filter(|(last, _)| **last >= self.next_id)
-        {
+    }
+
+    /// Batches of this run get numbers after that of the last restored one.
+    fn number_behind(&mut self, last: Option<u64>) {
+        if let Some(last) = last.filter(|last| *last >= self.next_id) {
             if let Some(open) = self.own.last_mut() {
                 open.end = self.next_id;
             }
             self.next_id = last.saturating_add(1);
             self.own.push(self.next_id..u64::MAX);
         }
-        for (id, summary) in restored.batches {
-            self.batches
-                .insert(id, QueuedBatch { summary, durable: true, ..QueuedBatch::default() });
-        }
+    }
+
+    /// Gives the restored batches to the destinations to which they are due.
+    fn restore_due(&mut self, due: Vec<(Arc<str>, u64)>) {
         let window = self.limits.resend_window;
         let removed = || DestinationState { configured: false, ..DestinationState::new(window) };
-        let held: BTreeSet<u64> = restored
-            .due
-            .iter()
-            .filter(|(name, _)| !is_destination(name))
-            .map(|(_, id)| *id)
-            .collect();
-        for (name, id) in restored.due.into_iter().filter(|(name, _)| is_destination(name)) {
+        let (due, held): (Vec<_>, Vec<_>) =
+            due.into_iter().partition(|(name, _)| is_destination(name));
+        let held: BTreeSet<u64> = held.into_iter().map(|(_, id)| id).collect();
+        for (name, id) in due {
             let destination = self.destinations.entry(name).or_insert_with(removed);
             if let Some(batch) = self.batches.get_mut(&id).filter(|batch| batch.frames.is_none()) {
                 batch.provisional = held.contains(&id);
@@ -165,27 +182,26 @@ impl QueueState {
                 destination.take(id, batch, false);
             }
         }
-        self.ordered_at = None;
-        let now = Moment::now().boot;
-        for (name, id) in restored.written {
-            self.destinations.entry(name).and_modify(|to| to.ledger.note_written_earlier(id, now));
-        }
-        for (name, id) in restored.perhaps_written {
-            let note = |to: &mut DestinationState| to.ledger.note_perhaps_written_earlier(id);
-            self.destinations.entry(name).and_modify(note);
-        }
-        for (name, to) in self.destinations.iter().filter(|(_, to)| !to.configured) {
-            say_removed(name, to.ledger.sums().held);
-        }
-        if ticks > 0 {
-            let age = oldest.map(|oldest| {
-                u64::try_from(Moment::now().wall.saturating_sub(oldest)).unwrap_or(0)
-            });
-            let age = in_words(Duration::from_secs(age.unwrap_or_default()));
-            info!(ticks, age, "ticks of an earlier run are in the queue");
-        }
-        // One that sends by time has waited for them.
-        self.destinations.values().for_each(|to| to.news.notify_one());
+    }
+}
+
+fn is_destination(name: &str) -> bool {
+    name != provisional::NAME
+}
+
+fn say_damaged(restored: &Restored) {
+    if restored.damaged > 0 {
+        error!(
+            records = restored.damaged,
+            "some records in the queue's files are damaged; the rest are unaffected"
+        );
+    }
+    if !restored.damaged_states.is_empty() {
+        error!(
+            states = restored.damaged_states.join(" "),
+            "some files in the queue's directory are damaged or missing: what is remembered from \
+                earlier, or counts of finished jobs; ticks are unaffected"
+        );
     }
 }
 
