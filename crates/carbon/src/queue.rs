@@ -24,11 +24,11 @@ use tracing::{error, warn};
 
 pub use self::outbox::Status;
 pub(crate) use self::outbox::{DueBatch, DueFilter, Loaded, Outbox};
-use self::state::{QueueState, QueuedBatch, Unpublished};
+use self::state::{QueueState, Unpublished};
 use crate::clock::Moment;
-use crate::store::{AppendedBatch, Changes, Event, Lock, Store, StoreError, Summary};
+use crate::store::{AppendedBatch, Changes, Event, Lock, Store, StoreError};
 use carbon_wire::Batch;
-use carbon_wire::{Frame, frames, points};
+use carbon_wire::{Frame, frames};
 
 /// Time that the senders wait for a commit.
 pub(crate) const COMMIT_PATIENCE: Duration = Duration::from_secs(1);
@@ -117,6 +117,17 @@ struct SharedQueue {
     opened: Notify,
 }
 
+/// The frames of a batch that has any points.
+fn encode(batch: &Batch) -> Option<Arc<[Frame]>> {
+    match frames(batch) {
+        Ok(frames) => (!frames.is_empty()).then(|| frames.into()),
+        Err(error) => {
+            error!(%error, "a tick cannot be encoded and is lost");
+            None
+        }
+    }
+}
+
 impl Queue {
     /// Opens the queue for these destinations, in `dir` if there is one. It can be used at once;
     /// the batches of an earlier run are added when the file has been read.
@@ -193,13 +204,8 @@ impl Queue {
         states: Option<BTreeMap<String, Arc<[u8]>>>,
     ) -> u64 {
         let provisional = kind == Kind::Provisional;
-        let frames: Arc<[Frame]> = match frames(batch) {
-            Ok(frames) if frames.is_empty() => return states.map_or(0, |states| self.keep(states)),
-            Ok(frames) => frames.into(),
-            Err(error) => {
-                error!(%error, "a tick cannot be encoded and is lost");
-                return states.map_or(0, |states| self.keep(states));
-            }
+        let Some(frames) = encode(batch) else {
+            return states.map_or(0, |states| self.keep(states));
         };
         let (now, moment) = (Instant::now(), Moment::now());
         let mut state = self.shared.state();
@@ -210,41 +216,25 @@ impl Queue {
         }
         let id = state.next_id;
         state.next_id += 1;
-        let summary = Summary {
+        let has_states = states.is_some();
+        let mut new = AppendedBatch {
+            id,
             timestamp: batch.timestamp(),
             pushed: Some(moment),
-            points: points(&frames),
-            bytes: frames.iter().map(|frame| frame.body.len()).sum(),
+            frames,
+            due: state.configured(),
+            has_states,
         };
-        let held = QueuedBatch {
-            summary,
-            frames: Some(Arc::clone(&frames)),
-            // Without a file there is no commit to wait for.
-            durable: self.shared.store.is_none(),
-            waiting: 0,
-            provisional,
-            unknown_age: false,
-        };
-        state.status.memory_bytes += summary.bytes;
-        state.batches.insert(id, held);
-        state.has_provisional |= provisional;
-        let has_states = states.is_some();
+        // Without a file there is no commit to wait for.
+        state.hold_new(&new, self.shared.store.is_none(), provisional);
         let until = (!has_states).then(|| now + COMMIT_PATIENCE);
-        let mut due = state.configured();
-        state.unpublished.insert(id, Unpublished { until, due: due.clone() });
+        state.unpublished.insert(id, Unpublished { until, due: new.due.clone() });
         state.expire(moment);
         let ticket = states.map_or(0, |states| state.add_states(states));
         if let Some(store) = &self.shared.store {
-            due.extend(provisional.then(|| Arc::from(provisional::NAME)));
+            new.due.extend(provisional.then(|| Arc::from(provisional::NAME)));
             state.tell_writing();
-            state.changes.append.push(AppendedBatch {
-                id,
-                timestamp: batch.timestamp(),
-                pushed: Some(moment),
-                frames,
-                due,
-                has_states,
-            });
+            state.changes.append.push(new);
             state.hand_over(store);
             self.shared.appended.notify_one();
         } else {

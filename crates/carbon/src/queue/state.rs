@@ -17,8 +17,8 @@ use tracing::{error, info, trace, warn};
 use super::{Limits, QueueStatus, Status, provisional};
 use crate::clock::{Clock, Moment};
 use crate::ledger::Ledger;
-use crate::store::{Changes, Event, Store, StoreError, Summary};
-use carbon_wire::Frame;
+use crate::store::{AppendedBatch, Changes, Event, Store, StoreError, Summary};
+use carbon_wire::{Frame, points};
 
 #[derive(Debug, Default)]
 pub(super) struct QueueState {
@@ -171,6 +171,21 @@ impl QueueState {
     pub(super) fn configured(&self) -> Vec<Arc<str>> {
         let configured = self.destinations.iter().filter(|(_, to)| to.configured);
         configured.map(|(name, _)| Arc::clone(name)).collect()
+    }
+
+    /// A batch was pushed.
+    pub(super) fn hold_new(&mut self, new: &AppendedBatch, durable: bool, provisional: bool) {
+        let summary = Summary {
+            timestamp: new.timestamp,
+            pushed: new.pushed,
+            points: points(&new.frames),
+            bytes: new.frames.iter().map(|frame| frame.body.len()).sum(),
+        };
+        let frames = Some(Arc::clone(&new.frames));
+        let held = QueuedBatch { summary, frames, durable, provisional, ..QueuedBatch::default() };
+        self.status.memory_bytes += summary.bytes;
+        self.batches.insert(new.id, held);
+        self.has_provisional |= provisional;
     }
 
     /// Stores bytes by name. Returns their ticket.
