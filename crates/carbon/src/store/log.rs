@@ -61,6 +61,12 @@ pub(super) struct LoggedCount {
     pub(super) why: Why,
 }
 
+impl LoggedCount {
+    pub(super) fn of_batch(&self, id: u64, to: &Arc<str>) -> Counted {
+        Counted { to: Arc::clone(to), id, points: self.points, why: self.why }
+    }
+}
+
 /// The records of one commit, and what the log is with them.
 struct Commit<'a> {
     segment: u64,
@@ -369,11 +375,7 @@ impl Log {
         let leaves = |segment: Option<u64>| segment.is_none_or(|segment| gone.contains(&segment));
         let copied = self.counted.iter().filter(|(_, its)| leaves(its.segment));
         let copied = copied.filter(|((id, _), _)| !changes.forget.contains(id));
-        let copied = copied.map(|((id, to), &LoggedCount { points, why, .. })| {
-            let (to, id) = (Arc::clone(to), *id);
-            Counted { to, id, points, why }
-        });
-        let mut counted: Vec<Counted> = copied.collect();
+        let mut counted: Vec<_> = copied.map(|((id, to), its)| its.of_batch(*id, to)).collect();
         for (&id, logged) in dropped.iter().filter_map(|id| self.batches.get_key_value(id)) {
             let is_written =
                 |to| logged.written.contains(to) || logged.perhaps_written.contains(to);

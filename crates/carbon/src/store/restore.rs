@@ -177,6 +177,17 @@ impl Log {
     }
 }
 
+impl Restored {
+    fn note_due(&mut self, id: u64, logged: &LoggedBatch) {
+        self.due.extend(logged.due.iter().map(|to| (Arc::clone(to), id)));
+        let (written, others): (Vec<_>, Vec<_>) =
+            logged.due.iter().cloned().partition(|to| logged.written.contains(to));
+        self.written.extend(written.into_iter().map(|to| (to, id)));
+        let perhaps_written = others.into_iter().filter(|to| logged.perhaps_written.contains(to));
+        self.perhaps_written.extend(perhaps_written.map(|to| (to, id)));
+    }
+}
+
 impl Scan {
     /// Reads these segments. Returns those that the disk refuses to read in part.
     fn read_segments(
@@ -415,7 +426,7 @@ impl Scan {
         };
         // Without those that an earlier start has counted, and those that were done before they
         // were removed.
-        let (mut settled, mut counted) = (Vec::new(), Vec::new());
+        let (mut settled, mut counted, mut damaged_records) = (Vec::new(), Vec::new(), 0_u64);
         let mut count = |to: Arc<str>, numbers: Range<u64>, points: u64, only: Option<u64>| {
             let first = (numbers.start, Arc::from(""), 0, 0);
             let its = done.range(first..).take_while(|(number, ..)| numbers.contains(number));
@@ -423,7 +434,7 @@ impl Scan {
                 its.filter(|(_, name, id, _)| *name == to && only.is_none_or(|only| only == *id));
             let points = its.fold(points, |left, (.., points)| left.saturating_sub(*points));
             if points > 0 && *to == *RECORDS {
-                restored.damaged = restored.damaged.saturating_add(points);
+                damaged_records = damaged_records.saturating_add(points);
             } else if points > 0 {
                 let count = LoggedCount { segment: None, points, why: Why::Damaged };
                 counted.push(((numbers.start | NO_BATCH, Arc::clone(&to)), count));
@@ -447,18 +458,13 @@ impl Scan {
             }
             logged.perhaps_written.extend(writing.iter().cloned());
             if logged.points > 0 && !logged.due.is_empty() {
-                restored.due.extend(logged.due.iter().map(|to| (Arc::clone(to), id)));
-                let (written, others): (Vec<_>, Vec<_>) =
-                    logged.due.iter().cloned().partition(|to| logged.written.contains(to));
-                restored.written.extend(written.into_iter().map(|to| (to, id)));
-                let may_be_written = |to: &Arc<str>| logged.perhaps_written.contains(to);
-                let perhaps_written = others.into_iter().filter(may_be_written);
-                log.perhaps_written.extend(perhaps_written.map(|to| (to, id)));
                 restored.batches.insert(id, summary);
+                restored.note_due(id, &logged);
                 log.keep(id, logged);
             }
         }
-        restored.perhaps_written.extend(log.perhaps_written.iter().cloned());
+        restored.damaged = damaged_records;
+        log.perhaps_written.extend(restored.perhaps_written.iter().cloned());
         log.settled.append(&mut settled);
         for (key, count) in counted {
             let all = log.counted.entry(key).or_insert(LoggedCount { points: 0, ..count });
@@ -468,10 +474,7 @@ impl Scan {
         let batches = &log.batches;
         log.counted
             .retain(|(id, to), _| batches.get(id).is_none_or(|logged| !logged.due.contains(to)));
-        let counted = log.counted.iter().map(|((id, to), &LoggedCount { points, why, .. })| {
-            let (to, id) = (Arc::clone(to), *id);
-            Counted { to, id, points, why }
-        });
+        let counted = log.counted.iter().map(|((id, to), its)| its.of_batch(*id, to));
         restored.counted = counted.collect();
         (log, restored)
     }
