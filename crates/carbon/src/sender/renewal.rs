@@ -199,17 +199,7 @@ impl SenderTask {
         }
         links.accepts_two = false;
         let since = *links.renewals_fail_since.get_or_insert(now);
-        // A program that accepts a connection and closes it runs.
-        let runs = matches!(
-            error,
-            ConnectionError::Closed | ConnectionError::Truncated | ConnectionError::Socket(_)
-        );
-        let is_seen = runs && links.first_opened.elapsed() >= OUTLIVES_A_PROXY;
-        self.throttle.rounds.note_no_answer_possible(is_seen);
-        if runs && links.current.stream.unacked()? == 0 {
-            self.outbox.change_ledger(|ledger| ledger.note_standing(links.current.number, now));
-            self.outbox.update_status(|status| status.seen_to_run += u64::from(is_seen));
-        }
+        let runs = self.note_whether_it_runs(links, &error, now)?;
         links.renew_at = now + self.reconnects.backoff.next_delay().max(RENEW_LEAST);
         if matches!(error, ConnectionError::Tls(_)) || error.is_lack() {
             // One of the two programs or this host refuses it, and would do so without the old
@@ -239,6 +229,27 @@ impl SenderTask {
         );
         // If the program runs, this connection proves as much as the next one would.
         if runs { Ok(()) } else { Err(ConnectionError::Alone(error.to_string())) }
+    }
+
+    /// Without a second connection, what the error says of the program is the only evidence.
+    fn note_whether_it_runs<C: Stream>(
+        &mut self,
+        links: &Links<C>,
+        error: &ConnectionError,
+        now: Instant,
+    ) -> Result<bool> {
+        // A program that accepts a connection and closes it runs.
+        let runs = matches!(
+            error,
+            ConnectionError::Closed | ConnectionError::Truncated | ConnectionError::Socket(_)
+        );
+        let is_seen = runs && links.first_opened.elapsed() >= OUTLIVES_A_PROXY;
+        self.throttle.rounds.note_no_answer_possible(is_seen);
+        if runs && links.current.stream.unacked()? == 0 {
+            self.outbox.change_ledger(|ledger| ledger.note_standing(links.current.number, now));
+            self.outbox.update_status(|status| status.seen_to_run += u64::from(is_seen));
+        }
+        Ok(runs)
     }
 
     /// Switches to the next connection when it is time. Right before a live tick is the best
