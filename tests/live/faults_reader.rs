@@ -26,7 +26,7 @@ const DELAY: f64 = 2.0;
 const PATIENT: &str = "10s";
 
 #[test]
-fn a_reader_that_misbehaves_once_is_replaced_once_and_costs_at_most_four_ticks() {
+fn a_reader_that_misbehaves_once_is_replaced_once_and_costs_at_most_three_requests() {
     fn lost(bad: &str, words: &str) -> Result<String> {
         misbehaves(bad, words, PATIENT).map(|(news, figures)| {
             assert_eq!(news, [DOWN, UP]);

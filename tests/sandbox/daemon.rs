@@ -84,13 +84,13 @@ impl Daemon {
         let Some(pid) = self.process.pid() else { bail!("the daemon has ended") };
         if self.looked.is_none_or(|looked| looked.elapsed() > Duration::from_millis(100)) {
             let readers = readers(pid);
-            // One that was just killed may take a moment to go, and the reader of a changed
-            // slurm.conf starts next to the one that runs.
+            // One that was just killed may take a moment to go, and one of a changed slurm.conf starts
+            // next to the one that runs.
             let most = self.most_readers;
-            if readers.len() > most {
-                let fewer = || self::readers(pid).len() <= most;
-                wait::until("no more readers than roles", Duration::from_secs(5), fewer)?;
-            }
+            ensure!(
+                readers.len() <= most || self::readers(pid).len() <= most + 1,
+                "too many readers: {readers:?}"
+            );
             // So may a connection that was just replaced.
             let connections = || readers.iter().copied().map(proc::connections).max().unwrap_or(0);
             ensure!(

@@ -111,7 +111,12 @@ impl Successor {
 
     /// Whether it is time to try again.
     pub(super) fn is_due(&self) -> bool {
-        self.retry_at.is_some_and(|at| at <= Instant::now())
+        !self.is_starting() && self.retry_at.is_some_and(|at| at <= Instant::now())
+    }
+
+    /// Whether a start has failed since slurm.conf changed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.retry_at.is_some()
     }
 
     /// The result of the start; `None`: it has panicked. Safe to cancel.

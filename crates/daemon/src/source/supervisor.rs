@@ -359,9 +359,14 @@ impl ReaderSupervisor {
         if self.slurm.rest.endpoint.is_some() {
             return;
         }
-        // Pings decide who publishes, and are answered whatever the order of controllers is now.
+        // Pings decide who publishes: by the order of controllers that the file has now, for which
+        // the reader that runs would give the former one.
         let is_ping = request.reply == ReplyKind::Controllers && request.options.follow;
-        let goes_on = self.unanswered_since.is_none()
+        if is_ping && self.successor.is_some() {
+            self.replace_reader();
+        }
+        let goes_on = !is_ping
+            && self.unanswered_since.is_none()
             && matches!(self.reader, Some(ActiveReader::Process(_)));
         let successor = self.successor.as_ref();
         if goes_on && successor.is_some_and(Successor::is_starting) {
@@ -387,7 +392,9 @@ impl ReaderSupervisor {
             Ok(()) => self.prepare_launch(next.logged.clone()).await,
             Err(missing) => Err(SourceError::NoConf(missing)),
         };
-        next.start(launch);
+        // The first slow start is reported, and then a failure.
+        let is_known = next.has_failed();
+        next.start(launch.map(|launch| Launch { troubled: launch.troubled || is_known, ..launch }));
         self.successor = Some(next);
     }
 

@@ -46,9 +46,8 @@ struct SchedInterval {
 /// Ticks without figures of their interval because `sdiag --reset` had just been run.
 #[derive(Default)]
 struct Frequent {
-    /// The moment of the first that is counted, by slurmctld's clock.
-    since: i64,
-    ticks: u32,
+    /// The moments of the last two by slurmctld's clock, the older one first.
+    last: [Option<i64>; 2],
     /// The day on which an administrator was told.
     told_on: Option<i64>,
     notice: Option<String>,
@@ -127,11 +126,10 @@ impl Frequent {
     /// Counts such a tick. The third within an hour is reported, at most once a day.
     fn note(&mut self, now: i64) {
         let day = now.div_euclid(86_400);
-        if !(0..3600).contains(&now.saturating_sub(self.since)) {
-            (self.since, self.ticks) = (now, 0);
-        }
-        self.ticks = self.ticks.saturating_add(1);
-        if self.ticks >= 3 && self.told_on != Some(day) {
+        let [older, newer] = self.last;
+        self.last = [newer, Some(now)];
+        let is_third = older.is_some_and(|older| (0..3600).contains(&now.saturating_sub(older)));
+        if is_third && self.told_on != Some(day) {
             self.told_on = Some(day);
             self.notice = Some(
                 "sdiag --reset was run right before three ticks within an hour, so these have no \
@@ -292,7 +290,8 @@ mod tests {
         assert_eq!(tick(statistics(1240, 1185, 5)).0[1], Some(4.0));
     }
 
-    /// By hours of the clock, two at its end and one after it were never three.
+    /// By hours of the clock, or from the first one on, two at the end of an hour and one after it
+    /// were never three.
     #[test]
     fn the_third_reset_right_before_a_tick_within_an_hour_is_reported_once_a_day() {
         let mut frequent = Frequent::default();
@@ -304,7 +303,9 @@ mod tests {
         assert_eq!([hour - 60, hour - 30, hour + 30].map(&mut reports), [false, false, true]);
         assert_eq!([hour + 60, hour + 90].map(&mut reports), [false; 2], "once a day");
         let next = hour + 86_400;
-        assert_eq!([next, next + 3600, next + 7000, next + 7100].map(reports)[..3], [false; 3]);
+        let far = [next, next + 3600, next + 7300];
+        assert_eq!(far.map(&mut reports), [false; 3]);
+        assert_eq!([next + 7310, next + 7320].map(reports), [false, true]);
     }
 
     /// slurmctld leaves the figures of the last cycle as they are for hours.
