@@ -307,8 +307,7 @@ impl QueueState {
             Event::Unkept { error } => {
                 if !std::mem::replace(&mut self.said_unkept, true) {
                     error!(%error, "cannot write to disk what is remembered, counts of finished \
-                        jobs, or what was sent; ticks are still written, and the next one tries \
-                        again");
+                        jobs, or what was sent; the next tick tries again");
                 }
             }
             Event::Failed { appended, error } => {

@@ -41,9 +41,11 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     fs::read(path)
 }
 
-/// Whether the disk cannot return what is there, unlike a process with too many open files.
+/// Whether the disk cannot return what is there, unlike a process with too many open files. The
+/// words of ext4, XFS and btrfs for an inode or a block that is corrupt are among them.
 pub(super) fn is_damage(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::IO.raw_os_error())
+    let damage = [Errno::IO, Errno::UCLEAN, Errno::BADMSG, Errno::NODATA];
+    error.raw_os_error().is_some_and(|raw| damage.iter().any(|one| one.raw_os_error() == raw))
 }
 
 /// The readable pages of a segment, with zeros in place of the others.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::folder::RESERVE;
 use super::log::Log;
-use super::{Changes, disk};
+use super::{Changes, NO_BATCH, disk};
 
 /// The size of the reserve.
 const RESERVE_BYTES: u64 = 64 << 10;
@@ -55,7 +55,7 @@ impl Log {
         let is_open = |to: &Arc<str>, id: u64| !proved.contains(&(Arc::clone(to), id));
         let counted = self.counted.iter().filter(|((id, to), _)| is_open(to, *id));
         let new = changes.counted.iter().filter(|its| is_open(&its.to, its.id));
-        let new = new.filter_map(|its| Some(self.batches.get(&its.id)?.segment));
+        let new = new.filter_map(|its| Some(self.batches.get(&(its.id & !NO_BATCH))?.segment));
         let states = (!self.states.is_empty()).then_some(self.last);
         counted.filter_map(|(_, its)| its.segment).chain(new).chain(states).collect()
     }
