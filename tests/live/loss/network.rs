@@ -212,7 +212,9 @@ fn stopped(size: Size, seconds: u64, keys: &str) -> Result<String> {
         // For 40 minutes after a hang the backlog goes in rounds of a few ticks, one a minute. The
         // next run does not know of the hang.
         stage.said(stopped, "\"reads again")?;
-        stage.restart(false)?;
+        stage.stop()?;
+        stage.resume()?;
+        stage.tick()?;
     }
     stage.clean()
 }
