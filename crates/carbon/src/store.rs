@@ -62,8 +62,8 @@
 //! can find what an earlier one did not. What was counted and not told is counted by the new run.
 //!
 //! Not promised: damage to the very last record, and files that are removed or cut while no daemon
-//! runs, look like a power cut if no later record shows otherwise. Damage to a record without a
-//! batch may cost a count.
+//! runs, look like a power cut if no later record shows otherwise. Damage to a record may cost the
+//! counts in it.
 
 #[expect(clippy::disallowed_methods, reason = "only the queue's thread calls it")]
 mod disk;

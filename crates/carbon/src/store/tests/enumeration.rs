@@ -112,12 +112,14 @@ const FEW: [Step; 5] =
     [Step::Two, Step::WithState, Step::Replace, Step::NothingGoesAnyMore, Step::Restart];
 
 /// What longer enumerations have found.
-const FOUND: [&[Step]; 5] = [
+const FOUND: [&[Step]; 7] = [
     &[Step::One, Step::Restart, Step::FullAndKept, Step::One],
     &[Step::One, Step::FullReplace, Step::Forget],
     &[Step::State, Step::SyncFails, Step::Done],
     &[Step::Shrink, Step::NothingGoes, Step::One],
     &[Step::One, Step::Written, Step::Connect],
+    &[Step::Large, Step::Shrink, Step::SyncFails],
+    &[Step::Shrink, Step::Evict, Step::One],
 ];
 
 /// Large batches have odd ids.
@@ -203,6 +205,10 @@ impl Truth {
             self.due.remove(&pair);
             self.written.remove(&pair);
             self.perhaps_written.remove(&pair);
+            // Only a commit that failed may have dropped and counted it.
+            if !changes.counted.iter().any(|its| its.id == pair.1 && its.to == pair.0) {
+                self.counted.remove(&pair);
+            }
             self.was_done.insert(pair);
         }
         self.tell(changes);
@@ -413,6 +419,9 @@ impl Truth {
         for pair in self.counted.extract_if(.., |pair| is_back(pair)) {
             self.was_done.remove(&pair);
         }
+        // Damage may have cost a count.
+        let is_counted = |to: &Pair| restored.counted.iter().any(|its| pair(its) == *to);
+        self.counted.retain(is_counted);
         self.perhaps_counted.retain(|pair| !is_back(pair));
         let state = restored.states.get("state").map_or(0, |bytes| value(bytes));
         let before = self.perhaps_due.clone();
@@ -505,6 +514,14 @@ impl<'a> Daemon<'a> {
                     self.note_truth();
                 }
                 Err(error) => {
+                    // A start may find its record, which drops what `max_bytes` has no room for.
+                    if self.log.max_bytes < MAX_BYTES {
+                        let dropped: Vec<u64> = self.log.batches.keys().copied().collect();
+                        self.truths[first..]
+                            .iter_mut()
+                            .for_each(|(_, truth)| truth.drop_batches(&dropped));
+                        self.truth.drop_batches(&dropped);
+                    }
                     self.owed = pieces.fold(piece, Changes::and);
                     return Err(error);
                 }
