@@ -232,6 +232,31 @@ fn munged_slurmctld_and_names_stopped_at_each_step_make_no_tick_late_nor_does_a_
     assert!(ticks.daemon.stop().unwrap().status.success());
 }
 
+/// A thread at each tick, which looked at slurm.conf, cost half as much as asking slurmctld.
+#[test]
+fn a_tick_that_is_answered_starts_no_thread() {
+    let (folder, slurm) = controller();
+    let libslurm = slurm_graphite().unwrap().with_file_name("slurm-graphite-reader");
+    for reader in ["native".to_owned(), libslurm.display().to_string()] {
+        let sink = Sink::start(Manner::Record).unwrap();
+        let conf = slurm.conf();
+        let destination = sink.destination("all");
+        let toml = format!("[slurm]\nconf = {conf:?}\nreader = {reader:?}\n{destination}");
+        let mut daemon = daemon_every("1s", &folder, &toml, &[]).unwrap();
+        let ticks = Ticks { folder: &folder, sink: &sink, daemon: &mut daemon };
+        ticks.are(true, "✓ slurmctld");
+        let mut strace = trace(&folder, ticks.daemon.pid().unwrap()).unwrap();
+        let before = ticks.all().len();
+        wait::until("ticks", SOON, || ticks.all().len() >= before + 8).unwrap();
+        strace.signal(Signal::INT).unwrap();
+        strace.wait(SOON).unwrap();
+        let threads = strace.lines().iter().filter(|line| line.contains("CLONE_THREAD")).count();
+        // It is looked at every 31 s, and addresses are looked up every minute.
+        assert!(threads <= 2, "{reader}: {threads} in 8 ticks: {:#?}", strace.lines());
+        assert!(ticks.daemon.stop().unwrap().status.success());
+    }
+}
+
 /// Answers that come after the moment for which the loop's thread waits, and signals meanwhile. With
 /// the native reader if there is no other, which is stopped too.
 fn answers_late(name: &str, reader: Option<&str>) {

@@ -365,14 +365,13 @@ impl ReaderSupervisor {
         if is_ping && self.successor.is_some() {
             self.replace_reader();
         }
-        let goes_on = !is_ping
-            && self.unanswered_since.is_none()
-            && matches!(self.reader, Some(ActiveReader::Process(_)));
+        let is_well = !is_ping && self.unanswered_since.is_none() && self.reader.is_some();
+        let goes_on = is_well && matches!(self.reader, Some(ActiveReader::Process(_)));
         let successor = self.successor.as_ref();
         if goes_on && successor.is_some_and(Successor::is_starting) {
             return;
         }
-        let soon = is_ping || successor.is_some() || !goes_on;
+        let soon = !is_well || successor.is_some();
         let has_changed = self.conf.has_changed(soon).await;
         if has_changed && self.reader.is_some() {
             info!("slurm.conf has changed; starting another reader");
