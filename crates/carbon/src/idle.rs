@@ -1,67 +1,75 @@
-//! The time after which a peer closes an idle connection, as far as its closes show. Pure: moments
-//! are arguments.
+//! Guesses after how long a peer closes an idle connection, from the times of its closes.
+//! Connections are then renewed sooner. Pure: moments are arguments.
 //!
-//! Without it, the simulation loses ticks to a peer that closes what is idle: each close is a loss,
-//! so none is ever done.
+//! Without this guess, a peer with an idle timer closes every connection. Each close is a loss, so
+//! no tick is ever done, and the simulation loses ticks.
 //!
-//! A quick restart of the receiver looks like an idle timer. So two closes after the same time are
-//! needed, four if it is short, and after an hour the belief is tested: connections are renewed as
-//! if there were no timer, and one more close at that time is enough to believe it again.
+//! A quick restart of the receiver looks like an idle timer. So two closes after the same idle time
+//! are needed, four if that time is short. After an hour the belief is tested: connections are
+//! renewed as if there were no timer, and one more close at that time is enough to believe it
+//! again.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long an idle timer is believed.
+/// Time for which an idle timer is believed after the last close that agreed with it.
 const BELIEVED_FOR: Duration = Duration::from_secs(3600);
 
-/// A shorter timer means many connections, and a receiver that crashes again and again may end as
-/// soon after each start.
+/// Idle time below which a timer counts as short, and needs more closes as evidence. A short timer
+/// means many connections, and a receiver that crashes again and again may end as soon after each
+/// start.
 const SHORT: Duration = Duration::from_secs(3);
-/// How many closes after the same time show a short timer, and any other.
+/// The numbers of closes in a row after about the same idle time that show a timer: a short one,
+/// and any other.
 const CLOSES: (u32, u32) = (4, 2);
 
 /// The idle timer of a peer, if it has one.
 #[derive(Debug, Default)]
 pub(crate) struct IdleTimer {
-    /// How long the connection had been idle that the peer has just closed.
+    /// The idle time of the connection that the peer has just closed; `None` when the next one was
+    /// tried.
     closed: Option<Duration>,
-    /// Time after which it last closed an idle connection.
+    /// The idle time after which the peer last closed a connection and accepted the next one.
     last: Option<Duration>,
-    /// How often in a row it did so after about the same time.
+    /// The number of such closes in a row after idle times that differ by a tenth at most.
     agreeing: u32,
-    /// When it last did so after about the same time as before.
-    confirmed: Option<Instant>,
+    /// The idle time and the moment of the last close that showed an idle timer; `None`: none did.
+    confirmed: Option<(Duration, Instant)>,
 }
 
 impl IdleTimer {
-    /// The peer closed a connection that had been idle for this long.
+    /// Notes that the peer closed a connection which had been idle for the time `idle`.
     pub(crate) const fn closed(&mut self, idle: Duration) {
         self.closed = Some(idle);
     }
 
-    /// The peer accepts the next connection, or not. Only a close after which it does so at once
-    /// shows a timer.
+    /// Notes whether the peer accepts the next connection at the first attempt. Only then the close
+    /// before it can show an idle timer.
     pub(crate) fn next_connection(&mut self, is_accepted: bool, now: Instant) {
         let Some(idle) = self.closed.take().filter(|_| is_accepted) else { return };
         let agrees = self.last.is_some_and(|last| idle.abs_diff(last) <= last / 10);
         self.agreeing = if agrees { self.agreeing.saturating_add(1) } else { 1 };
         if self.agreeing >= if idle < SHORT { CLOSES.0 } else { CLOSES.1 } {
-            self.confirmed = Some(now);
+            self.confirmed = Some((idle, now));
         }
         self.last = Some(idle);
     }
 
-    /// A connection has been idle for this long and is not closed.
+    /// Notes that a connection was idle for the time `idle` and is still open. If that is longer
+    /// than the peer's timer would allow, the timer is no longer believed.
     pub(crate) fn note_idle(&mut self, idle: Duration) {
-        if self.last.is_some_and(|last| idle > last + last / 10) {
-            *self = Self::default();
+        let is_longer = |after: Duration| idle > after + after / 10;
+        if self.last.is_some_and(is_longer) {
+            (self.last, self.agreeing) = (None, 0);
         }
+        self.confirmed = self.confirmed.filter(|(after, _)| !is_longer(*after));
     }
 
-    /// The age at which a connection must be renewed because of it.
+    /// The age at which a connection must be renewed before the peer's idle timer ends it, half the
+    /// time of that timer. `None`: no timer is believed.
     pub(crate) fn renew_at(&self, now: Instant) -> Option<Duration> {
-        self.confirmed.filter(|&at| now < at + BELIEVED_FOR).and(self.last).map(|after| after / 2)
+        self.confirmed.filter(|(_, at)| now < *at + BELIEVED_FOR).map(|(after, _)| after / 2)
     }
 }
 
@@ -87,6 +95,9 @@ mod tests {
         assert_eq!(timer.renew_at(later), None, "tested");
         close(&mut timer, 23, later);
         assert_eq!(timer.renew_at(later), Some(seconds(23) / 2), "believed at once");
+        close(&mut timer, 5, later);
+        timer.note_idle(seconds(10));
+        assert_eq!(timer.renew_at(later), Some(seconds(23) / 2), "a restart is no other timer");
         timer.note_idle(seconds(25));
         assert_eq!(timer.renew_at(later), Some(seconds(23) / 2));
         timer.note_idle(seconds(26));
