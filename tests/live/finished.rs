@@ -160,7 +160,12 @@ impl Stage {
         let figures = sent.compare(&expected);
         let figures = match sent.no_false_zero(&versions::moved_ends(&self.accounting)?) {
             Ok(()) => figures.with_context(|| {
-                format!("nodes listed and counted differ in {:#?}", truth.unlike())
+                let changed = versions::of_rows_that_changed(&self.accounting);
+                let unlike = truth.unlike();
+                format!(
+                    "nodes listed and counted differ in {unlike:#?}; versions of rows: {}",
+                    changed.unwrap_or_default()
+                )
             })?,
             Err(zeros) => bail!("{zeros}; {figures:?}"),
         };

@@ -169,6 +169,42 @@ fn rows_that_a_slurmctld_without_its_state_has_ended_count_until_they_end() -> R
     Ok(())
 }
 
+/// A slurmctld that was killed before it had saved a cancellation lets the job run. Its row is then
+/// one job for sacct, and two for whoever read it in between.
+#[test]
+fn a_job_that_runs_because_its_cancellation_was_forgotten_counts_again() -> Result<()> {
+    let mut stage = Stage::start()?;
+    // Only after a job that starts its names have paths.
+    stage.accounting.slurm.submit(&["--wrap", "true"])?;
+    wait::until("the first job in Carbon", MINUTE, || {
+        stage.state("completed").is_ok_and(|jobs| jobs == 1)
+    })?;
+    let job = stage.accounting.slurm.submit(&["-H", "--wrap", "sleep 2"])?;
+    stage.accounting.slurm.slurmctld.stop()?;
+    let conf = fs::read_to_string(stage.accounting.slurm.conf())?;
+    let state = conf.lines().find_map(|line| line.strip_prefix("StateSaveLocation="));
+    let state = state.context("StateSaveLocation")?.to_owned();
+    let copy = |stage: &Stage, from: &str, to: &str| {
+        stage.accounting.slurm.call(&format!("cp -a {from}/. {to}"))
+    };
+    let saved = format!("{state}-saved");
+    copy(&stage, &state, &saved)?;
+    stage.accounting.slurm.slurmctld.start()?;
+    stage.accounting.slurm.call(&format!("scancel {job}"))?;
+    wait::until("the cancelled job in Carbon", MINUTE, || {
+        stage.state("cancelled").is_ok_and(|jobs| jobs == 1)
+    })?;
+    stage.accounting.slurm.slurmctld.kill()?;
+    copy(&stage, &saved, &state)?;
+    stage.accounting.slurm.slurmctld.start()?;
+    stage.accounting.slurm.call(&format!("scontrol release {job}"))?;
+    let (truth, compared) = stage.check()?;
+    println!("{compared}");
+    let counted = ["cancelled", "completed"].map(|state| stage.state(state).unwrap_or(0));
+    ensure!((counted, truth.jobs()) == ([1, 2], 2), "{counted:?}, sacct {}", truth.jobs());
+    stage.daemon.stop().map(drop)
+}
+
 /// slurmctld keeps the moment of the resize, which is slurmdbd's key, so all later runs have one
 /// row.
 #[test]

@@ -132,8 +132,10 @@ impl Sent {
             let (least, most) =
                 expected.figures.get(&(level.clone(), leaf.clone())).copied().unwrap_or_default();
             if total != sum || !(least..=most).contains(&total) {
+                let slots: Vec<_> = self.0.get(&path).into_iter().flatten().collect();
+                let slots: Vec<_> = slots.iter().filter(|(_, value)| **value > 0).collect();
                 wrong.push(format!(
-                    "{path}: total {total}, all slots {sum}, expected {least} to {most}"
+                    "{path}: total {total}, all slots {sum}, expected {least} to {most}; {slots:?}"
                 ));
             }
         }
