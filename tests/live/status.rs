@@ -168,15 +168,15 @@ fn a_slurmctld_that_is_away_is_a_problem_after_max_age_and_not_before() {
         told["slurmctld"]["answers"] == false
     });
     assert!(told["slurmctld"]["error"].as_str().unwrap().len() > 10, "{told}");
-    let patient = status(&sandbox.folder, &["--max-age", "1h"]).unwrap();
+    let patient = status(&sandbox.folder, &["--patience", "1h"]).unwrap();
     let (mark, text) = line(&patient.stdout, "slurmctld");
     assert_eq!((patient.code, mark), (Some(0), '–'), "{}", patient.stdout);
     assert!(text.starts_with("does not answer since 20"), "{text}");
     wait::until("an age of more than a second", SOON, || {
-        status(&sandbox.folder, &["--max-age", "1s"]).unwrap().code == Some(1)
+        status(&sandbox.folder, &["--patience", "1s"]).unwrap().code == Some(1)
     })
     .unwrap();
-    let said = status(&sandbox.folder, &["--max-age", "1s"]).unwrap();
+    let said = status(&sandbox.folder, &["--patience", "1s"]).unwrap();
     assert_eq!(line(&said.stdout, "slurmctld").0, '✗', "{}", said.stdout);
     assert!(said.stderr.contains("see the lines with ✗"), "{}", said.stderr);
     sandbox.slurm.slurmctld.start().unwrap();
@@ -205,14 +205,14 @@ fn a_carbon_that_is_away_is_told_with_what_is_kept_for_it_and_since_when() {
     let points =
         main["unsent"]["points"].as_u64().unwrap() / main["unsent"]["ticks"].as_u64().unwrap();
     assert_documented_size(&sandbox.folder, &dir, points);
-    let said = status(&sandbox.folder, &["--max-age", "2s"]).unwrap();
+    let said = status(&sandbox.folder, &["--patience", "2s"]).unwrap();
     let (mark, text) = line(&said.stdout, "main");
     assert_eq!((said.code, mark), (Some(1), '✗'), "{}", said.stdout);
     for words in ["not connected since 20", " ticks not sent yet (", " points), the oldest from 20"]
     {
         assert!(text.contains(words), "{words}: {text}");
     }
-    let told = document(&sandbox.folder, &["--max-age", "2s"]).unwrap();
+    let told = document(&sandbox.folder, &["--patience", "2s"]).unwrap();
     assert_eq!(
         (&told["ok"], told["problems"].as_array().unwrap().len()),
         (&false.into(), 1),
@@ -264,7 +264,7 @@ fn ticks_that_carbon_had_read_are_no_unsent_ticks_when_it_stops() {
     let stopped = now_at_stop as u64;
     sandbox.carbon.process.stop().unwrap();
     // Shorter than what Carbon had read, or the mistake would not show.
-    let patience = ["--max-age", "30s"];
+    let patience = ["--patience", "30s"];
     let mut last = 0;
     while last < stopped + 20 {
         let said = status(&sandbox.folder, &["--json", patience[0], patience[1]]).unwrap();
@@ -289,7 +289,7 @@ fn ticks_that_carbon_had_read_are_no_unsent_ticks_when_it_stops() {
         }
         wait::pause(Duration::from_millis(500));
     }
-    let waits = status(&sandbox.folder, &["--max-age", "10s"]).unwrap();
+    let waits = status(&sandbox.folder, &["--patience", "10s"]).unwrap();
     assert_eq!((waits.code, line(&waits.stdout, "main").0), (Some(1), '✗'), "{}", waits.stdout);
     let log = |line: &str| {
         log::entries(&daemon).into_iter().find(|entry| entry.message.starts_with(line))
@@ -348,14 +348,14 @@ fn a_daemon_that_is_stopped_is_told_within_seconds_and_is_found_again_when_it_go
     assert!(daemon.stop().unwrap().status.success());
 }
 
-/// With an interval much longer than --max-age, a daemon would seem to have stopped ticking.
+/// With an interval much longer than --patience, a daemon would seem to have stopped ticking.
 #[test]
 fn ticks_that_have_ended_are_a_problem_although_the_daemon_answers() {
     let folder = Folder::new().unwrap();
     let _daemon = daemon_every("5s", &folder, NO_CARBON, &[]).unwrap();
     until(&folder, "a tick", |told| told["last_tick"].is_i64());
     let late = wait::until_some("an old tick", SOON, || {
-        status(&folder, &["--max-age", "2s"])
+        status(&folder, &["--patience", "2s"])
             .ok()
             .filter(|said| line(&said.stdout, "last tick").0 == '✗')
     });
@@ -391,7 +391,7 @@ fn without_a_daemon_it_says_where_it_has_looked_and_what_to_do() {
         "{}",
         nonsense.stderr
     );
-    assert_eq!(status(&folder, &["--max-age", "90"]).unwrap().code, Some(64), "no unit");
+    assert_eq!(status(&folder, &["--patience", "90"]).unwrap().code, Some(64), "no unit");
 }
 
 /// SIGKILL leaves the socket behind.

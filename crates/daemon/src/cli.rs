@@ -75,7 +75,7 @@ pub(crate) enum Command {
     /// Print what the running daemon does: its last tick, slurmctld, each destination, the queue,
     /// the readers
     ///
-    /// Exit code 0: everything is OK. 1: something has failed for longer than --max-age, see the
+    /// Exit code 0: everything is OK. 1: something has failed for longer than --patience, see the
     /// lines with ✗. 69: no daemon answered within 5 s. It reads no configuration, because the
     /// daemon answers on a socket of its own.
     Status {
@@ -85,7 +85,7 @@ pub(crate) enum Command {
         /// Largest age of the last tick, and longest absence of slurmctld or a destination
         /// [default: 90s, or three intervals if that is longer]
         #[arg(long, value_name = "TIME", value_parser = duration)]
-        max_age: Option<Duration>,
+        patience: Option<Duration>,
         /// The daemon's socket [default: status.sock in RUNTIME_DIRECTORY or /run/slurm-graphite]
         #[arg(long, value_name = "FILE")]
         socket: Option<PathBuf>,

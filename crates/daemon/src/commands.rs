@@ -33,8 +33,8 @@ use crate::printable::{printable_json, printable_lines};
 use crate::source::{ReaderMemory, Source, SourceError};
 use crate::telemetry::{Logging, has_colours};
 
-/// libslurm looks for a configuration for up to a minute; a user at a terminal gets an answer
-/// sooner.
+/// Time that a reader gets to start for a user at a terminal. libslurm would look for its
+/// configuration for up to a minute.
 const IMPATIENT: Duration = Duration::from_secs(4);
 
 /// Executes a command.
@@ -56,8 +56,8 @@ pub(crate) fn execute(command: Command) -> Result<()> {
             stats::jobs(&options.all(), by, json)
         }
         Command::Stats { options, json, reset, .. } => stats::stats(&options.all(), json, reset),
-        Command::Status { json, max_age, socket } => {
-            status::status(json, max_age, socket.as_deref())
+        Command::Status { json, patience, socket } => {
+            status::status(json, patience, socket.as_deref())
         }
         Command::Metrics { filter, format } => {
             print(&metrics::text(filter.as_deref(), format, std::io::stdout().is_terminal())?)
@@ -71,7 +71,7 @@ pub(crate) fn execute(command: Command) -> Result<()> {
     }
 }
 
-/// The configuration.
+/// Loads the configuration of a command. Says on stderr which default files are not believed.
 fn load(options: &Options) -> Result<Config, Problems> {
     let mut config = Config::load(ConfigFile::read(options.config.as_deref())?, &options.flags)?;
     config.passed_over.iter().for_each(|text| note(text));
@@ -109,13 +109,14 @@ fn write_out(text: &str) -> std::io::Result<()> {
     stdout.flush()
 }
 
-/// The only way to stdout but for the screen of `stats --watch`: nothing from elsewhere reaches a
-/// terminal as a command.
+/// Prints `text` on stdout. It is escaped, so that nothing in it reaches a terminal as a command.
+/// Only `stats --watch` writes to stdout by itself.
 fn print(text: &str) -> Result<()> {
     print_raw("", text)
 }
 
-/// A line with its mark; on a terminal in its colour, and broken between words.
+/// Prints a line behind its mark. On a terminal the mark has its colour, and a long line is broken
+/// between words.
 fn print_marked(mark: Mark, line: &str) -> Result<()> {
     let line = match terminal_width() {
         Some(width) => folded(line, width.saturating_sub(2)),
@@ -124,14 +125,16 @@ fn print_marked(mark: Mark, line: &str) -> Result<()> {
     print_raw(&mark.painted(), &format!(" {line}\n"))
 }
 
-/// The columns of the terminal that is stdout.
+/// Returns the columns of the terminal that is stdout. `None`: it is no terminal, or has fewer than
+/// 40.
 fn terminal_width() -> Option<usize> {
     let stdout = std::io::stdout();
     let size = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(stdout).ok())??;
     Some(usize::from(size.ws_col)).filter(|&width| width >= 40)
 }
 
-/// Lines of at most this width where words allow it; what goes on is indented.
+/// Breaks the lines of `text` between words, so that only a longer word exceeds `width` columns.
+/// The rest of a broken line is indented.
 fn folded(text: &str, width: usize) -> String {
     let mut folded = String::new();
     for (number, line) in text.lines().enumerate() {
@@ -152,7 +155,7 @@ fn folded(text: &str, width: usize) -> String {
     folded
 }
 
-/// On one line.
+/// Prints a document as JSON, on one line.
 fn print_json(document: &impl Serialize) -> Result<()> {
     print(&format!("{}\n", printable_json(&serde_json::to_string(document)?)))
 }
@@ -165,12 +168,13 @@ fn print_raw(own: &str, text: &str) -> Result<()> {
     }
 }
 
-/// The verdict on one thing.
+/// The verdict of `check` or `status` on one thing, shown at the beginning of its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Mark {
     #[serde(rename = "✓")]
     Good,
-    /// Not checked, not OK for no longer than `--max-age`, or without harm yet.
+    /// The verdict on what was not checked, on what has not been OK for `--patience` at most, and on
+    /// what does no harm yet.
     #[serde(rename = "–")]
     Note,
     #[serde(rename = "✗")]
@@ -193,7 +197,7 @@ impl Mark {
     }
 }
 
-/// A count with its unit.
+/// Formats a count with its unit: `one` is the word for a count of 1, `many` that for others.
 fn number<N: Display + PartialEq + From<u8>>(count: N, one: &str, many: &str) -> String {
     format!("{count} {}", if count == N::from(1) { one } else { many })
 }
@@ -204,14 +208,14 @@ fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "slurm-graphite: {}", printable_lines(text));
 }
 
-/// One reading, for a command that ends afterwards.
+/// Makes one request to Slurm, for a command that ends afterwards. A new reader is started for it.
 async fn read_once(slurm: SlurmSettings, request: Request) -> Result<Box<Reading>, SourceError> {
     let mut source = Source::start("statistics", slurm, IMPATIENT, &ReaderMemory::default());
     source.ask(request);
     source.outcome().await
 }
 
-/// One reading; the error also says what to do about the failure.
+/// Makes one request to Slurm. Its error also says what to do about the failure.
 async fn read_or_advise(slurm: SlurmSettings, request: Request) -> Result<Box<Reading>> {
     let outcome = read_once(slurm, request).await;
     outcome.map_err(|error| anyhow!("no reading: {error}\n{}", error.advice()))
@@ -221,12 +225,13 @@ fn names(destinations: &[Destination]) -> Vec<String> {
     destinations.iter().map(|to| to.name.clone()).collect()
 }
 
-/// Loads the configuration, and starts the log, of a command that changes nothing.
+/// Loads as much of the configuration as this user may read, and starts a log of errors alone.
 fn load_quietly(options: &Options) -> Result<Config, Problems> {
     load_what_is_readable(options).inspect(|config| start_quiet_log(options, config))
 }
 
-/// Errors alone, unless more is asked for: what libslurm warns of comes with the error.
+/// Starts a log that has only errors, unless --log-level asks for more. What libslurm warns of is
+/// also in the error that follows.
 fn start_quiet_log(options: &Options, config: &Config) {
     let mut log = config.log;
     if options.flags.log.log_level.is_none() {
@@ -235,7 +240,8 @@ fn start_quiet_log(options: &Options, config: &Config) {
     Logging::start(log);
 }
 
-/// The start of the slot that `seconds` is in.
+/// Returns the start of the slot of `interval` seconds that the moment `seconds` is in, Unix
+/// seconds.
 fn slot(seconds: f64, interval: u32) -> i64 {
     let interval = i64::from(interval.max(1));
     whole_seconds(seconds.floor()).div_euclid(interval).saturating_mul(interval)
@@ -262,7 +268,7 @@ mod tests {
         );
     }
 
-    /// A recording may say any moment.
+    /// Tries moments that no clock shows, because a recording may have any number as its time.
     #[test]
     fn every_moment_has_a_slot_also_those_that_no_clock_shows() {
         for (seconds, interval, expected) in [

@@ -1,6 +1,6 @@
 //! `status`: the state of the running daemon, for a person, a health check or a script.
 //!
-//! A problem counts only after it has lasted longer than `--max-age`, because a restart of
+//! Most problems count only after they have lasted longer than `--patience`, because a restart of
 //! slurmctld is not a failure of the daemon.
 
 mod lines;
@@ -17,10 +17,10 @@ use crate::printable::printable;
 use crate::status::StatusDocument;
 use crate::status_socket::ask;
 
-/// Age of the last tick that is accepted by default, whatever the interval.
+/// Default of `--patience`, unless three intervals are longer.
 const LEAST_AGE: Duration = Duration::from_secs(90);
 
-/// The document, and what of it is not OK.
+/// The JSON of `status --json`: the daemon's document, and what in it is wrong.
 #[derive(Serialize)]
 struct Judged<'d> {
     ok: bool,
@@ -29,10 +29,10 @@ struct Judged<'d> {
     document: &'d StatusDocument,
 }
 
-pub(super) fn status(json: bool, max_age: Option<Duration>, socket: Option<&Path>) -> Result<()> {
+pub(super) fn status(json: bool, patience: Option<Duration>, socket: Option<&Path>) -> Result<()> {
     let document = block_on(async { Ok(ask(socket).await?) })?;
     let intervals = Duration::from_secs(document.interval.into()) * 3;
-    let lines = lines(&document, max_age.unwrap_or(intervals.max(LEAST_AGE)));
+    let lines = lines(&document, patience.unwrap_or(intervals.max(LEAST_AGE)));
     let wrong = lines.iter().filter(|line| line.mark == Mark::Wrong);
     let problems: Vec<String> =
         wrong.map(|line| format!("{}: {}", line.subject, line.text)).collect();

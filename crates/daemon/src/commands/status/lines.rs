@@ -9,10 +9,11 @@ use crate::clock;
 use crate::commands::{Mark, number};
 use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, StatusDocument};
 
-/// Ticks may wait for so long without one being sent, or for `--max-age` if that is longer.
+/// Time for which one tick may stay the oldest unsent one before that is a problem, unless
+/// `--patience` is longer.
 const STANDS_STILL: Duration = Duration::from_secs(600);
 
-/// A line about one thing.
+/// A line of `status` about one thing, its subject.
 #[derive(Debug)]
 pub(super) struct StatusLine {
     pub(super) mark: Mark,
@@ -24,16 +25,17 @@ pub(super) struct StatusLine {
 #[derive(Clone, Copy)]
 struct Judge {
     now: i64,
-    max_age: Duration,
+    patience: Duration,
 }
 
 impl Judge {
-    /// The mark of what has not been OK since then.
+    /// Returns the mark of something that has not been OK since the moment `since`, Unix seconds.
     fn mark(self, since: i64) -> Mark {
-        if self.age(since) > self.max_age { Mark::Wrong } else { Mark::Note }
+        if self.age(since) > self.patience { Mark::Wrong } else { Mark::Note }
     }
 
-    /// Zero for a moment that is in the future, because the clock was set back.
+    /// Returns the time since the moment `since`. It is zero for a moment in the future, which
+    /// there is after the clock was set back.
     fn age(self, since: i64) -> Duration {
         Duration::from_secs(u64::try_from(self.now.saturating_sub(since)).unwrap_or(0))
     }
@@ -44,9 +46,9 @@ impl Judge {
     }
 }
 
-/// The lines about `document`, judged by `max_age`.
-pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<StatusLine> {
-    let judge = Judge { now: document.now, max_age };
+/// The lines about `document`, judged by `patience`.
+pub(super) fn lines(document: &StatusDocument, patience: Duration) -> Vec<StatusLine> {
+    let judge = Judge { now: document.now, patience };
     let StatusDocument { version, pid, started, .. } = document;
     let line = |subject: &str, (mark, text): (Mark, String)| StatusLine {
         mark,
@@ -98,7 +100,7 @@ fn last_tick(document: &StatusDocument, judge: Judge) -> (Mark, String) {
         return (judge.mark(document.started), format!("none yet; {every}"));
     };
     let age = judge.age(last);
-    let mark = if age > judge.max_age { Mark::Wrong } else { Mark::Good };
+    let mark = if age > judge.patience { Mark::Wrong } else { Mark::Good };
     (mark, format!("{}, {} ago; {every}", moment(last), humantime::format_duration(age)))
 }
 
@@ -205,7 +207,7 @@ fn judge_waiting(status: &Status, document: &StatusDocument, judge: Judge) -> (M
         return (Mark::Wrong, format!(", which is lost when it is {max_age} old"));
     }
     let stands = judge.age(status.oldest_since);
-    if stands > judge.max_age.max(STANDS_STILL) {
+    if stands > judge.patience.max(STANDS_STILL) {
         return (
             Mark::Wrong,
             format!(", which has been the oldest for {}", humantime::format_duration(stands)),
@@ -238,8 +240,8 @@ fn queue(entry: &QueueEntry, started: i64, judge: Judge) -> (Mark, String) {
     (mark, text)
 }
 
-/// A reader that is replaced at the moment is no failure; that slurmctld does not answer is
-/// slurmctld's line.
+/// Returns the mark and the text of the line about a reader. A reader that is being replaced is no
+/// failure. Whether slurmctld answers is said in slurmctld's own line.
 fn reader(entry: &ReaderEntry) -> (Mark, String) {
     let release =
         entry.release.as_ref().map_or_else(String::new, |release| format!(", Slurm {release}"));
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ok_has_a_note_until_max_age_and_is_wrong_after_it() {
+    fn what_is_not_ok_has_a_note_until_patience_and_is_wrong_after_it() {
         type Change = fn(&mut StatusDocument, i64);
         let cases: [(&str, &[&str], Change); 9] = [
             ("away", &["a"], |d, since| {
@@ -372,7 +374,7 @@ mod tests {
     /// for hours.
     #[test]
     fn ticks_that_wait_are_judged_although_there_is_a_connection() {
-        let mark = |oldest: i64, since: i64, max_age: u64| {
+        let mark = |oldest: i64, since: i64, patience: u64| {
             let to = carbon(Status {
                 connected: true,
                 oldest_unsent: Some(oldest),
@@ -383,7 +385,7 @@ mod tests {
                 StatusDocument { now: 100_000, last_tick: Some(100_000), ..document() };
             document.queue.max_age = 12 * 3600;
             document.destinations = vec![to];
-            let lines = lines(&document, Duration::from_secs(max_age));
+            let lines = lines(&document, Duration::from_secs(patience));
             lines.iter().find(|line| line.subject.starts_with('a')).unwrap().mark
         };
         // Two intervals of 30 s and a minute.
@@ -396,7 +398,8 @@ mod tests {
         assert_eq!(mark(67_599, 99_999, 90), Mark::Wrong);
     }
 
-    /// "carbon not connected since" led to no host and to no reason.
+    /// Guards against a line such as "carbon not connected since", which leads to no host and to no
+    /// reason.
     #[test]
     fn a_carbon_that_is_away_is_named_with_its_address_and_the_last_error() {
         let to = |name: &str, connected| DestinationEntry {
