@@ -33,7 +33,7 @@ pub enum PathError {
 /// Checks that `path` is legal.
 ///
 /// # Errors
-/// The first problem.
+/// The first problem that was found in `path`.
 pub fn check(path: &str) -> Result<(), PathError> {
     if is_short_and_legal(path.as_bytes()) { Ok(()) } else { look_closely(path) }
 }
@@ -75,8 +75,8 @@ const KINDS: [u8; 256] = {
     kinds
 };
 
-/// Accepts almost every path without a branch for each byte: the full check took half of a tick's
-/// instructions.
+/// Whether `path` is legal and at most [`MAX_COMPONENT`] bytes long, as almost every one is. There
+/// is no branch for each byte: the full check took half of a tick's instructions.
 fn is_short_and_legal(path: &[u8]) -> bool {
     let step = |(problems, before), byte: u8| {
         let kind = KINDS.get(usize::from(byte)).copied().unwrap_or(UNSAFE);
@@ -91,7 +91,7 @@ fn is_short_and_legal(path: &[u8]) -> bool {
     problems == 0 && last != DOT && path.len() <= MAX_COMPONENT
 }
 
-/// `name` as one legal component, so that distinct names stay distinct.
+/// Makes one legal component of `name`, so that distinct names stay distinct.
 ///
 /// A name that had to be changed gets `-` and six hexadecimal digits of its hash. So does a legal
 /// name that already ends like that, because it could be the component of another name. The result
@@ -131,7 +131,7 @@ pub fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{kept}-{:06x}", hash(text) & 0x00ff_ffff))
 }
 
-/// `-` and six hexadecimal digits.
+/// The length of a hash suffix, `-` and six hexadecimal digits.
 const HASH_SUFFIX: usize = 7;
 
 const fn is_safe(c: char) -> bool {
@@ -145,7 +145,8 @@ fn ends_like_a_hash(name: &str) -> bool {
     })
 }
 
-/// FNV-1a. Published paths depend on this hash, so it must not change with a library's version.
+/// The FNV-1a hash of `name`. Published paths depend on it, so it must not change with a library's
+/// version.
 fn fnv1a(name: &str) -> u64 {
     let hash = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     name.bytes().fold(0xcbf2_9ce4_8422_2325, hash)

@@ -1,4 +1,4 @@
-//! Datapoints, and the batch that holds those of one tick under one timestamp.
+//! Datapoints, and the batch that holds points under one timestamp.
 //!
 //! One item that Carbon cannot read costs the whole frame and the connection. So a batch accepts
 //! only legal paths and finite values, and counts what it refuses.
@@ -28,13 +28,13 @@ impl<'a> Point<'a> {
     }
 }
 
-/// The points of one tick.
+/// The points under one timestamp: of a tick, a survey or a round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     timestamp: i64,
     /// All paths in one string: an allocation for each would cost more than the path itself.
     paths: String,
-    /// The end of each path in it, and its value.
+    /// The end of each point's path in `paths`, bytes, and the point's value.
     points: Vec<(usize, f64)>,
     refused: u64,
 }
@@ -46,8 +46,8 @@ impl Batch {
         Self { timestamp, paths: String::new(), points: Vec::new(), refused: 0 }
     }
 
-    /// Empties it for another tick. It keeps its memory: a batch that grows from nothing uses three
-    /// times as much.
+    /// Empties the batch for another tick at `timestamp`, Unix seconds. It keeps its memory: a
+    /// batch that grows from nothing uses three times as much.
     pub fn restart(&mut self, timestamp: i64) {
         (self.timestamp, self.refused) = (timestamp, 0);
         self.paths.clear();
@@ -74,7 +74,7 @@ impl Batch {
         }
     }
 
-    /// Refuses what has the path of an earlier point: Carbon would keep one of them.
+    /// Refuses points that have the path of an earlier one: Carbon would keep only one of them.
     pub fn refuse_repeated(&mut self) {
         let mut seen = HashSet::with_capacity(self.points.len());
         if self.points().all(|point| seen.insert(point.path())) {
@@ -91,7 +91,7 @@ impl Batch {
         *self = unique;
     }
 
-    /// Unix seconds, the same for every point.
+    /// The timestamp of every point, Unix seconds.
     #[must_use]
     pub const fn timestamp(&self) -> i64 {
         self.timestamp

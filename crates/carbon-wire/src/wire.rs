@@ -15,8 +15,8 @@ use crate::point::{Batch, Point};
 
 /// The most points in a frame.
 pub const MAX_FRAME_POINTS: usize = 500;
-/// The most bytes in a frame. Carbon silently closes the connection over a frame of more than 1
-/// MiB.
+/// The most bytes in a frame; timestamps from 2038 on add at most 1 %. Carbon silently closes the
+/// connection over a frame of more than 1 MiB.
 pub const MAX_FRAME_BYTES: usize = 256 * 1024;
 
 /// The most bytes of lines that are written at once: as many as a TLS record holds, and far fewer
@@ -46,15 +46,19 @@ impl Protocol {
             (Self::Plaintext, 2004) => {
                 Some("port 2004 usually reads pickle, and `protocol` is plaintext")
             }
-            _ => None,
+            (Self::Pickle | Self::Plaintext, _) => None,
         }
     }
 
-    /// The beginning of these bytes that is written at once. After a pickle that was cut short, its
-    /// length tells the receiver so; lines have no length, so they are written whole.
+    /// The beginning of `bytes` that is written at once: all of a pickle, or whole lines. After a
+    /// pickle that was cut short, its length tells the receiver so; lines have no length, so they
+    /// are written whole.
     #[must_use]
     pub fn piece(self, bytes: &[u8]) -> &[u8] {
-        let most = bytes.get(..MAX_LINES).filter(|_| self == Self::Plaintext);
+        let most = match self {
+            Self::Pickle => None,
+            Self::Plaintext => bytes.get(..MAX_LINES),
+        };
         let last = most.and_then(|most| most.iter().rposition(|byte| *byte == b'\n'));
         last.and_then(|last| bytes.get(..=last)).unwrap_or(bytes)
     }
@@ -63,10 +67,10 @@ impl Protocol {
 /// The names that a destination gives to points.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum MetricNames {
-    /// Calls them by their paths.
+    /// Calls points by their paths.
     #[default]
     Paths,
-    /// Calls them by names with tags, `name;tag=value`, which this function makes from paths.
+    /// Calls points by names with tags, `name;tag=value`, which this function makes from paths.
     Tagged(fn(&str) -> String),
 }
 
@@ -89,16 +93,17 @@ pub struct WireError(#[from] serde_pickle::Error);
 pub struct Frame {
     /// The number of points.
     pub points: u32,
-    /// Length, big-endian, and pickle.
+    /// The pickle, behind its length as four big-endian bytes.
     pub body: Vec<u8>,
 }
 
-/// Pickle's bytes for one point in addition to its path, and for the list around the points with
-/// the length in front.
+/// The number of a pickle's bytes for one point, in addition to its path. A timestamp from 2038 on
+/// takes five more.
 const POINT_OVERHEAD: usize = 23;
+/// The number of a pickle's bytes for the list around the points, and for the length in front.
 const LIST_OVERHEAD: usize = 10;
 
-/// `batch` as frames, each within [`MAX_FRAME_POINTS`] and [`MAX_FRAME_BYTES`].
+/// Encodes `batch` as frames, each within [`MAX_FRAME_POINTS`] and [`MAX_FRAME_BYTES`].
 ///
 /// # Errors
 /// The pickle encoder failed, which no [`Batch`] should cause.
@@ -130,7 +135,7 @@ pub fn lines(batch: &Batch) -> String {
 
 type Item<P> = (P, (i64, f64));
 
-/// Points that are written as they come: a list of them would be as much memory again.
+/// Points that are serialized as they come: a list of them would be as much memory again.
 struct Items<I>(I);
 
 impl<'a, I: Iterator<Item = Item<&'a str>> + Clone> Serialize for Items<I> {

@@ -37,16 +37,17 @@ pub(crate) struct ApiPath {
     pub(crate) limit: u64,
 }
 
-/// Bytes that are read of a body that is not an answer.
+/// Bytes that are read of the body of an answer whose status is neither 200 nor 404.
 const GLANCE: u64 = 64 << 10;
 
-/// One slurmrestd.
+/// One slurmrestd, with the token for it and the version of its API.
 pub(crate) struct Api {
     http: HttpClient,
     token: Option<TokenFile>,
     user: Option<String>,
     is_socket: bool,
-    /// The version of the API that answered last, and the release.
+    /// The version of the API that answered last, and slurmrestd's release; `None` if it must be
+    /// found.
     known: Option<(u32, Release)>,
 }
 
@@ -61,7 +62,7 @@ impl Api {
         })
     }
 
-    /// The part of every answer that describes slurmrestd.
+    /// Returns the part of every answer line that describes slurmrestd and the token.
     pub(crate) fn rest(&self) -> Rest {
         let token = self.token.as_ref().filter(|token| token.secret().is_some());
         Rest {
@@ -126,7 +127,8 @@ impl Api {
         Err(RestProblem::new(Stage::Version, lacking(path)))
     }
 
-    /// `None` if slurmrestd does not have this version, or this version does not have this path.
+    /// Sends one request; `None` if slurmrestd does not have this version of the API, or this
+    /// version does not have this path.
     fn request<T: decode::Payload>(
         &mut self,
         url: &str,
@@ -173,7 +175,8 @@ impl Api {
         result
     }
 
-    /// The headers that identify the user. All releases accept the two together.
+    /// Returns the headers that identify the user, none without a token. All releases accept the
+    /// user's name and the token together.
     fn headers(&self) -> Result<HeaderMap, RestProblem> {
         let mut headers = HeaderMap::new();
         let problem = |text| RestProblem::new(Stage::TokenFile, text);
@@ -195,7 +198,7 @@ impl Api {
     }
 }
 
-/// The message that no version of slurmrestd has this path.
+/// Returns the message that slurmrestd has this path in no version of its API.
 fn lacking(ApiPath { path, oldest, .. }: ApiPath) -> String {
     let (name, _) = path.split_once('?').unwrap_or((path, ""));
     let since = Release::of_library(oldest).unwrap_or_default();

@@ -32,7 +32,7 @@ pub(crate) struct RestArguments {
     pub(crate) endpoint: Endpoint,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) user: Option<String>,
-    /// The one that runs slurmrestd on this host.
+    /// The user that runs slurmrestd, if it is on this host.
     pub(crate) rest_user: String,
     pub(crate) ca_file: Option<PathBuf>,
     pub(crate) timeout: Duration,
@@ -70,7 +70,7 @@ pub(crate) fn parse(mut parser: Parser) -> Result<ReaderMode<RestArguments>, lex
     Ok(ReaderMode::Serve(RestArguments { endpoint, token_file, user, rest_user, ca_file, timeout }))
 }
 
-/// A name that a header can contain.
+/// Checks that a user's name can be in a header, and returns it.
 fn user_name(text: &str) -> Result<String, &'static str> {
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
     if is_plain {

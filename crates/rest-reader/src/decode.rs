@@ -5,7 +5,7 @@
 //! not have is absent. A member with an impossible value is an error, never a figure. Nothing is
 //! handed on before the answer's end, and nothing of an answer that has errors.
 
-/// A list of names.
+/// Makes a list of texts of these words.
 macro_rules! words {
     ($($word:ident)*) => { &[$(stringify!($word)),*] };
 }
@@ -36,23 +36,26 @@ use crate::lossy::Lossy;
 
 /// The part of an answer that was requested.
 pub(crate) trait Payload {
-    /// The member that has it: a list of items, or one object. Empty: none.
+    /// Name of the answer's member that has the payload: a list of items, or one object. If empty,
+    /// the answer has no payload.
     const NAME: &'static str;
 
     /// The members of an item that are read.
     const READ: &'static [&'static str];
 
-    /// The lists in that object, whose rows are items, too. The object itself is the last item.
+    /// Names of the lists in the payload's object, whose rows are items, too. The object itself is
+    /// the last item. If empty, the payload is a list.
     const LISTS: &'static [&'static str] = &[];
 
-    /// Bytes that are more than the names of all items of a list have.
+    /// Bytes that the names of all items of a list may take together: more than those of any
+    /// cluster.
     const MOST_NAMES: usize = 256 << 10;
 
-    /// Adds an item of `list`.
+    /// Adds an item of the list of this name.
     fn item(&mut self, list: &str, item: Item<'_>) -> Result<(), String>;
 
-    /// The end of an answer without errors. `last_update` is when slurmctld last changed the list,
-    /// 0 if the answer does not say.
+    /// Ends an answer without errors. `last_update` is the moment at which slurmctld last changed
+    /// the list, Unix seconds; 0 if the answer does not say.
     fn end_answer(&mut self, _last_update: i64) -> Result<(), String> {
         Ok(())
     }
@@ -62,13 +65,14 @@ pub(crate) trait Payload {
 #[derive(Debug)]
 pub(crate) struct Envelope<T> {
     pub(crate) meta: Meta,
-    /// Slurm's number of the first entry of `errors`; 0 if that has none. Its text is not kept:
-    /// what answers may repeat the request's token in it.
+    /// Slurm's number of the first entry of `errors`, 0 if the entry has none; `None` without an
+    /// entry. The text of the entry is not kept: the program that answers may repeat the request's
+    /// token in it.
     pub(crate) error: Option<i32>,
     pub(crate) payload: T,
 }
 
-/// The program that answers.
+/// Facts about the Slurm that answers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Meta {
     pub(crate) release: Option<Release>,
@@ -138,7 +142,7 @@ impl Meta {
     }
 }
 
-/// `24.11.5`, `22.05.8`, `25.05.0-0rc1`.
+/// Parses the text of a release: `24.11.5`, `22.05.8`, `25.05.0-0rc1`.
 fn release(text: &str) -> Option<Release> {
     let mut parts = text.split('.');
     let year = parts.next()?;

@@ -32,7 +32,7 @@ use crate::tls::{self, Trust};
 /// Size of a read, and the longest header of an answer.
 const BUFFER: usize = 16 * 1024;
 
-/// The share of the time for connecting; slurmctld needs most of it.
+/// Divisor of a request's time: connecting may take a third of it, because slurmctld needs most.
 const CONNECT_SHARE: u32 = 3;
 
 /// One server, and the connection to it.
@@ -40,7 +40,8 @@ pub(crate) struct HttpClient {
     settings: RestArguments,
     runtime: Runtime,
     connection: Option<SendRequest<String>>,
-    /// Read again after each failure of TLS: the file may have been replaced.
+    /// The certificate authorities that are trusted; `None` before the first connection with TLS.
+    /// They are read again after each failure of TLS, because the file may have been replaced.
     trust: Option<Trust>,
     deadline: Instant,
 }
@@ -56,7 +57,7 @@ impl HttpClient {
         Ok(Self { settings, runtime, connection: None, trust: None, deadline: Instant::now() })
     }
 
-    /// Begins to count the time of a request, whatever it takes.
+    /// Sets the deadline of a request, which holds for all that is sent for it.
     pub(crate) fn start(&mut self) {
         self.deadline = Instant::now() + self.settings.timeout;
     }
@@ -102,7 +103,7 @@ impl HttpClient {
         })
     }
 
-    /// Closes the connection, because it is not known what is left in it.
+    /// Closes the connection, because it is not known what is left in it of an answer.
     pub(crate) fn hang_up(&mut self) {
         self.connection = None;
     }
@@ -147,7 +148,8 @@ impl HttpClient {
         opened.map_err(|error| self.explain(&error))
     }
 
-    /// On this host a token is sent only to a program of root's or of slurmrestd's user.
+    /// Checks who listens at the other end, if that is this host and there is a token: it is sent
+    /// only to a program of root, of slurmrestd's user, or of the reader's own user.
     fn check_listener(&self, stream: &TcpStream) -> Result<(), RestProblem> {
         let RestArguments { endpoint, token_file: Some(_), rest_user, .. } = &self.settings else {
             return Ok(());
@@ -253,7 +255,7 @@ impl HttpAnswer<'_> {
         io::Error::other("the rest of the body cannot be read")
     }
 
-    /// Waits for the next piece; false at the end.
+    /// Waits for the next piece of the body. Returns `false` at its end.
     fn fetch(&mut self) -> io::Result<bool> {
         while self.chunk.is_empty() {
             let incoming = &mut self.incoming;

@@ -9,10 +9,10 @@ use std::io::{self, Read};
 /// The most bytes of an incomplete character at the end of what was read so far.
 const MOST_HELD: usize = 3;
 
-/// Bytes that are more than any name or comment in Slurm has.
+/// Bytes that a text may have: more than any name or comment in Slurm has.
 const LONGEST_TEXT: usize = 256 << 10;
 
-/// Deeper than any answer.
+/// Number of arrays and objects that may be nested: more than in any answer.
 const MOST_DEPTH: usize = 64;
 
 /// A reader that replaces bytes that are not UTF-8, one by one, and refuses what is too long or too
@@ -21,7 +21,7 @@ pub(crate) struct Lossy<R> {
     inner: R,
     held: Vec<u8>,
     depth: usize,
-    /// The bytes since the text began in which the last one was.
+    /// Number of bytes so far of the text that is being read; `None` outside of a text.
     text: Option<usize>,
     is_escaped: bool,
 }
@@ -64,7 +64,7 @@ impl<R> Lossy<R> {
 }
 
 impl<R: Read> Read for Lossy<R> {
-    /// `buffer` must have room for a character.
+    /// Reads bytes that are whole characters. `buffer` must have room for a character of 4 bytes.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let before = self.held.len();

@@ -8,11 +8,11 @@ use slurm_snapshot::{Stage, errno as slurm};
 use crate::decode;
 use crate::problem::RestProblem;
 
-/// slurmrestd waits at least 9 s for a slurmctld that does not answer, but refuses a credential at
-/// once.
+/// Time within which slurmrestd refuses a credential. It does so at once, but waits at least 9 s
+/// for a slurmctld that does not answer.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
-/// The meaning of a status other than 200 and 404.
+/// Explains an answer with a status other than 200 and 404. `took` is the time until it came.
 pub(crate) fn refused(
     status: StatusCode,
     body: &[u8],
@@ -61,8 +61,8 @@ pub(crate) fn refused(
     }
 }
 
-/// Slurm's own error in an answer, in our words: what answers may be anything, and may repeat the
-/// request's token.
+/// Explains Slurm's own error in an answer, in our words: the program that answers may be anything,
+/// and may repeat the request's token.
 pub(crate) fn explain(errno: i32, before: &str) -> RestProblem {
     let stage =
         if errno == slurm::PROTOCOL_AUTHENTICATION_ERROR { Stage::Token } else { Stage::Slurmctld };
@@ -76,7 +76,8 @@ pub(crate) fn explain(errno: i32, before: &str) -> RestProblem {
     RestProblem { stage, errno, text }
 }
 
-/// The errors of slurm_errno.h that slurmctld or slurmrestd may give to these requests.
+/// Returns the meaning of an error of slurm_errno.h that slurmctld or slurmrestd may give to these
+/// requests; `None` for any other error.
 const fn slurm_error(errno: i32) -> Option<&'static str> {
     Some(match errno {
         1001 | slurm::CTLD_COMMUNICATIONS_CONNECTION_ERROR => {

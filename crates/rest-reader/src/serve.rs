@@ -14,16 +14,18 @@ use crate::decode::diag::Diag;
 use crate::decode::{NodesAnswer, Payload, joined};
 use crate::problem::RestProblem;
 
-/// The limit for answers that do not grow with the cluster.
+/// Bytes that an answer may have if it does not grow with the cluster.
 const SHORT: u64 = 16 << 20;
 
-/// The limit for the others: a node takes 3 KB, the state of a job 80 bytes.
+/// Bytes that an answer may have if it grows with the cluster: a node takes 3 KB, the state of a
+/// job 80 bytes.
 const LONG: u64 = 512 << 20;
 
 const DIAG: ApiPath = ApiPath { path: "diag", oldest: 38, limit: SHORT };
 const PING: ApiPath = ApiPath { path: "ping", oldest: 38, limit: SHORT };
 const NODES: ApiPath = ApiPath { path: "nodes", oldest: 38, limit: LONG };
-/// Without the flag, from 23.11 on, hidden partitions are shown only to users who may use them.
+/// The request for partitions. Without `flags=ALL`, from 23.11 on, hidden partitions are shown only
+/// to users who may use them.
 const PARTITIONS: ApiPath = ApiPath { path: "partitions?flags=ALL", oldest: 38, limit: LONG };
 const LICENSES: ApiPath = ApiPath { path: "licenses", oldest: 38, limit: SHORT };
 const RESERVATIONS: ApiPath = ApiPath { path: "reservations", oldest: 38, limit: SHORT };

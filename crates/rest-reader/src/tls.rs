@@ -14,10 +14,10 @@ use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore}
 
 use crate::problem::RestProblem;
 
-/// The authorities that are trusted. Reading all of a system's authorities takes milliseconds.
+/// The certificate authorities that are trusted. Reading all of a system's takes milliseconds.
 pub(crate) type Trust = TlsConnector;
 
-/// The system's authorities, or those of a file.
+/// Reads the certificate authorities that are trusted: the system's, or those of a file.
 pub(crate) fn trust(ca_file: Option<&Path>) -> Result<Trust, RestProblem> {
     let problem = |text: String| RestProblem::new(Stage::Tls, text);
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

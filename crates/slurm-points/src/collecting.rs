@@ -15,14 +15,15 @@ use crate::replies::{Needs, RoundResult};
 pub struct Collecting {
     ticks: Vec<Running<TickCollector>>,
     surveys: Vec<Running<SurveyCollector>>,
-    /// The jobs that started since then are not published yet. It outlives failures and reloads,
-    /// which void the reply before.
+    /// The `last_update` of the last reply whose starts of jobs were published, Unix seconds on
+    /// slurmctld's clock; `None` before the first. It outlives failures and reloads, after which
+    /// the last reply itself is gone.
     started_since: Option<i64>,
 }
 
 pub(crate) struct Running<C: ?Sized> {
     pub(crate) name: &'static str,
-    /// The role of the reader that asks for its replies.
+    /// The role of the reader that asks for the collector's replies.
     pub(crate) role: Role,
     pub(crate) replies: BTreeSet<ReplyKind>,
     /// Seconds between two rounds.
@@ -115,9 +116,9 @@ impl Collecting {
         debug_check(batch);
     }
 
-    /// The points of a survey's round, of the collectors that it was for and whose slot was not
-    /// over when it ended: not of one that a reload has made since, to which what was not requested
-    /// would look like nothing.
+    /// Adds the points of a survey's round, of each collector that was due and whose slot was not
+    /// over when the round ended. A reload may have made a collector since that needs more than was
+    /// requested. It makes no points, because what was not requested would look like nothing.
     pub fn collect_survey(
         &mut self,
         due: DueCollectors,
@@ -140,8 +141,8 @@ impl Collecting {
         batch.refuse_repeated();
     }
 
-    /// The requests that a survey of this role must make for the collectors that are due, each with
-    /// the number of seconds after which it is due.
+    /// Returns what each collector that is due needs in a survey of this role, with the seconds
+    /// between two of its rounds.
     pub fn survey(&self, role: Role, due: DueCollectors) -> Vec<(Needs, u32)> {
         let due = self.surveys_of_role(role).filter(|running| due.includes(running.every));
         due.map(|running| (running.needs(), running.every)).collect()
@@ -156,7 +157,8 @@ impl Collecting {
         self.surveys.iter().filter(move |running| running.role == role)
     }
 
-    /// The jobs of which something is published.
+    /// Returns the accounts and QOS that have paths whatever their jobs do, and since when starts
+    /// of jobs are counted.
     pub fn published_jobs(&self) -> PublishedJobs {
         let names = self
             .surveys
@@ -165,12 +167,12 @@ impl Collecting {
         PublishedJobs { started_since: self.started_since, ..names.unwrap_or_default() }
     }
 
-    /// Counts starts from the next reply on: slurmctld's clock was set back.
+    /// Counts starts of jobs from the next reply on. Called when slurmctld's clock was set back.
     pub const fn forget_starts(&mut self) {
         self.started_since = None;
     }
 
-    /// Notices of their names and figures for an administrator, each once.
+    /// Takes the notices of all collectors for an administrator, each once.
     pub fn notices(&mut self) -> Vec<String> {
         let ticks = self.ticks.iter_mut().flat_map(Running::notices);
         ticks.chain(self.surveys.iter_mut().flat_map(Running::notices)).collect()
@@ -184,7 +186,7 @@ impl Collecting {
 }
 
 impl<Input> Running<dyn Collect<Input>> {
-    /// Adds the points of a round.
+    /// Adds the points of one collector's round.
     pub(crate) fn collect(
         &mut self,
         timestamp: i64,
@@ -244,7 +246,7 @@ fn repeated(batch: &Batch) -> Option<&str> {
 pub enum DueCollectors {
     /// The collectors whose interval divides this tick, Unix seconds.
     At(i64),
-    /// All of them.
+    /// All collectors.
     All,
 }
 

@@ -34,26 +34,29 @@ pub use self::finished::{
 
 /// A kind of metrics that can be enabled or disabled.
 pub struct Collector {
-    /// Its file, and its table in the configuration, `[collectors.NAME]`.
+    /// The name of the collector's file, and of its table in the configuration,
+    /// `[collectors.NAME]`.
     pub name: &'static str,
-    /// The comment about it in the shipped configuration.
+    /// The comment about the collector in the shipped configuration.
     pub comment: &'static str,
-    /// The keys of its table beyond `enabled`, and a survey collector's `interval`.
+    /// The keys of the collector's table beyond `enabled`, and a survey collector's `interval`.
     pub settings: &'static [Setting],
-    /// Every path that it may make. One without a text of its own continues the one before.
+    /// Every level of paths at which the collector may make points. A level without a text of its
+    /// own continues the one before it.
     pub(crate) levels: &'static [LevelList],
-    /// Its input: the statistics of every tick, or replies of surveys.
+    /// The input of the collector: the statistics of every tick, or replies of surveys.
     pub replies: &'static [ReplyKind],
     pub(crate) start: Start,
 }
 
 /// The ways in which a collector is started.
 pub(crate) enum Start {
-    /// It takes part in every tick: on by default.
+    /// The collector takes part in every tick, and is on by default.
     Tick(fn(&Begin<'_>) -> Box<TickCollector>),
-    /// It takes part in surveys: off by default.
+    /// The collector takes part in surveys, and is off by default.
     Survey(fn(&Begin<'_>) -> Box<SurveyCollector>),
-    /// Finished jobs, which have rounds and a memory of their own: off by default.
+    /// The collector is that of finished jobs, which have rounds and a memory of their own, and is
+    /// off by default.
     Finished,
 }
 
@@ -67,28 +70,29 @@ pub(crate) struct Begin<'a> {
 }
 
 impl Collector {
-    /// Whether it has rounds of its own instead of taking part in every tick.
+    /// Whether the collector has rounds of its own instead of taking part in every tick.
     pub fn is_survey(&self) -> bool {
         !matches!(self.start, Start::Tick(_))
     }
 
-    /// The role of the reader that asks for its replies.
+    /// Returns the role of the reader that asks for the collector's replies.
     pub fn role(&self) -> Role {
         self.replies.first().map_or(Role::Statistics, |reply| reply.row().role)
     }
 
-    /// The word behind `slurm_` in its paths: its name, except for finished jobs.
+    /// Returns the word behind `slurm_` in the collector's paths: its name, except for finished
+    /// jobs.
     pub fn family(&self) -> &'static str {
         let first = self.every_level().next().and_then(|level| level.below.split('.').next());
         first.and_then(|family| family.strip_prefix("slurm_")).unwrap_or(self.name)
     }
 
-    /// Every level that it may make points at.
+    /// Returns every level at which the collector may make points.
     pub fn every_level(&self) -> impl Iterator<Item = &'static DocumentedLevel> {
         self.levels.iter().copied().flatten()
     }
 
-    /// The levels with these settings.
+    /// Returns the levels at which the collector makes points with these settings.
     pub fn levels_with(
         &self,
         settings: &Settings,
@@ -101,11 +105,11 @@ impl Collector {
 /// The outcome of a tick's request.
 #[derive(Clone, Debug)]
 pub enum TickOutcome {
-    /// Slurmctld has answered.
+    /// slurmctld has answered.
     Reading(Arc<Reading>),
     /// The request failed, or took too long.
     Failed,
-    /// A reload cut it short, so it is not known whether slurmctld answers.
+    /// A reload cut the request short, so it is not known whether slurmctld answers.
     GivenUp,
     /// This host's slurmctld is a backup that waits. No collector ever sees it.
     Standby,
@@ -120,36 +124,38 @@ impl TickOutcome {
         }
     }
 
-    /// The reading with its statistics, which a reset's does not have.
+    /// Returns the reading and its statistics; `None` if there is no reading, or if it is the
+    /// answer to a reset, which has no statistics.
     fn statistics(&self) -> Option<(&Arc<Reading>, &Statistics)> {
         let reading = self.reading()?;
         Some((reading, reading.statistics.as_ref()?))
     }
 }
 
-/// A running collector, by its input.
+/// A running collector. `Input` is the outcome of a tick, or the replies of a survey.
 pub(crate) trait Collect<Input>: Send {
-    /// The options that its replies must have.
+    /// Returns the options that the collector's replies must have.
     fn options(&self) -> ReplyOptions {
         ReplyOptions::default()
     }
 
-    /// The points of the tick planned for `timestamp`, Unix seconds, or of the survey that it
-    /// began.
+    /// Adds the points of the tick planned for `timestamp`, Unix seconds, or of the survey that
+    /// began at this tick.
     fn collect(&mut self, timestamp: i64, input: &Input, points: &mut Points<'_>);
 
-    /// The names whose jobs must be counted by themselves.
+    /// Returns the accounts and QOS that the reader must count by name; `None` if the collector
+    /// counts no jobs.
     fn published_jobs(&self, _: &NamedPaths) -> Option<PublishedJobs> {
         None
     }
 
-    /// A notice for an administrator, once.
+    /// Takes a notice for an administrator. Each is returned once.
     fn notice(&mut self) -> Option<String> {
         None
     }
 
-    /// The memory that it needs after a restart of the daemon, besides its names, if that has
-    /// changed since the last call.
+    /// Returns the memory that the collector needs after a restart of the daemon, besides its
+    /// names, if that has changed since the last call.
     fn changed_memory(&mut self) -> Option<String> {
         None
     }

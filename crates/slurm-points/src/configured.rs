@@ -9,13 +9,13 @@ use crate::collectors::{COLLECTORS, Collector, FinishedSettings, Start};
 use crate::settings::Value;
 use crate::settings::{EVENTS, STATES_ONLY, Settings};
 
-/// The metrics that are published: `[collectors.NAME]`.
+/// The configuration of all collectors, which is `[collectors.NAME]` in the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collectors {
     /// The share of wall-clock time that slurmctld may spend on one expensive reply: more than 0,
     /// at most 1.
     pub max_duty: f64,
-    /// If slurmctld serves more RPCs than this at once, it is not asked for an expensive reply.
+    /// Number of RPCs that slurmctld may serve at once and is still asked for an expensive reply.
     pub max_threads: u32,
     /// Whether slurmrestd is asked, which does not have all replies.
     pub over_rest: bool,
@@ -44,7 +44,8 @@ impl Collectors {
         self.all().filter(|(_, settings)| settings.enabled)
     }
 
-    /// The replies that a collector asks for: slurmrestd not for all of them.
+    /// Returns the replies that a collector asks for. Replies that slurmrestd does not have are
+    /// left out if slurmrestd is asked.
     pub fn replies(&self, collector: &Collector, settings: &Settings) -> BTreeSet<ReplyKind> {
         let all = !self.over_rest || settings.flag(&STATES_ONLY);
         let replies = collector.replies.iter().copied();
@@ -57,21 +58,21 @@ impl Collectors {
         surveys.flat_map(|(collector, settings)| self.replies(collector, settings)).collect()
     }
 
-    /// The settings of finished jobs, where they are counted, and the seconds between two rounds,
-    /// where there is a tick every `tick` seconds.
+    /// Returns the seconds between two rounds of finished jobs, with a tick every `tick` seconds,
+    /// and the settings; `None` if finished jobs are not counted.
     pub fn finished(&self, tick: u32) -> Option<(u32, FinishedSettings)> {
         let is_it = |collector: &Collector| matches!(collector.start, Start::Finished);
         let (_, settings) = self.enabled().find(|(collector, _)| is_it(collector))?;
         Some((settings.interval(tick), FinishedSettings::from_settings(settings)))
     }
 
-    /// Whether the collector `name` has the same settings in both.
+    /// Whether the collector `name` has the same settings in both configurations.
     pub fn is_same(&self, other: &Self, name: &str) -> bool {
         self.settings.get(name) == other.settings.get(name)
     }
 
-    /// Whether any of them must know after a restart which users, accounts and QOS have paths, or
-    /// what it has counted. Finished jobs have their own memory.
+    /// Whether an enabled collector must know after a restart which names have paths, or what it
+    /// has counted. Finished jobs do not count here: they have a memory of their own.
     pub fn remember(&self) -> bool {
         self.enabled().any(|(collector, settings)| {
             let remembers = settings.bounds_paths() || settings.flag(&EVENTS);
@@ -79,12 +80,13 @@ impl Collectors {
         })
     }
 
-    /// The settings of one collector, which the configuration may change.
+    /// Returns the settings of one collector, which the configuration may change; `None` if there
+    /// is no such collector.
     pub fn settings_mut(&mut self, name: &str) -> Option<&mut Settings> {
         self.settings.get_mut(name)
     }
 
-    /// These collectors enabled, with these values.
+    /// Enables one more collector, with these values.
     #[cfg(test)]
     pub(crate) fn with(mut self, name: &str, values: &[(&'static str, Value)]) -> Self {
         let settings = self.settings.get_mut(name).unwrap();

@@ -63,9 +63,10 @@ pub fn cycles_per_minute(cycles: u32, req_time: i64, req_time_start: i64) -> Opt
     u32::try_from(i64::from(cycles) / (window / 60)).ok()
 }
 
-/// The tries of the last backfill cycle divided by the entries of its queue; `None` while one is
-/// running, or if the queue is empty. It can be above 1: an array is one entry, and each of its
-/// tasks is a try. It stays when no cycle runs: the caller looks whether one has ended.
+/// The tries of the last backfill cycle divided by the entries of its queue; `None` while a cycle
+/// is running, or if the queue is empty. It can be above 1: an array is one entry, and each of its
+/// tasks is a try. It stays the same until another cycle runs: the caller looks whether one has
+/// ended.
 pub fn bf_coverage(statistics: &Statistics) -> Option<f64> {
     let known = statistics.bf_active == 0 && statistics.bf_queue_len > 0;
     let tried = statistics.bf_last_depth_try.filter(|_| known)?;

@@ -13,5 +13,5 @@ pub use self::round::{FinishedRound, Levels, StartedJob};
 pub use self::seen::ID_BYTES;
 pub use self::tally::{Figures, Spread, Tally};
 
-/// One hour of end times: what is read at once, and what one record of ids holds.
+/// Seconds of end times whose ids are in one record. One request reads at most as many.
 pub const HOUR: i64 = 3600;

@@ -30,50 +30,54 @@ macro_rules! levels {
     };
 }
 
-/// The figures that are made of a `T`.
+/// A table of figures whose values are computed from a `T`.
 pub type Table<T> = &'static [Metric<T>];
 
-/// A list of levels.
+/// A list of levels of paths, as docs/metrics.md has them.
 pub type LevelList = &'static [DocumentedLevel];
 
-/// A level, for the documentation.
+/// A level of paths as docs/metrics.md describes it.
 pub struct DocumentedLevel {
     /// The part after the prefix, with what varies in angle brackets:
     /// `slurm_rpc_stats.type.<type>`.
     pub below: &'static str,
-    /// One sentence or two for the documentation.
+    /// One sentence or two about the level for the documentation. If empty, the level continues the
+    /// one before it.
     pub about: &'static str,
     #[doc(hidden)]
     pub leaves: fn() -> Vec<Leaf>,
 }
 
 impl DocumentedLevel {
-    /// Its figures, in sdiag's order.
+    /// Returns the figures of the level, in sdiag's order.
     pub fn leaves(&self) -> Vec<Leaf> {
         (self.leaves)()
     }
 }
 
-/// The ways in which a name gets paths in place of a variable part.
+/// The rule by which a name gets paths, in place of a variable part of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// A word of Slurm, of this program, or of its configuration. Readers write `other` for one
+    /// A word of Slurm, of this program, or of its configuration. Readers write `other` for a word
     /// that they do not know.
     Closed,
-    /// A name that administrators configure: so many have paths, as long as replies have them.
+    /// A name that administrators configure. At most this number of names have paths, each as long
+    /// as replies have it.
     Configured(usize),
-    /// A name that administrators configure, where a reply lacks the name while it is not used: so
-    /// many have paths. Meanwhile its figures are 0.
+    /// A name that administrators configure, and that replies lack while it is not used. At most
+    /// this number of names have paths. While a name is not used, its figures are 0.
     Used(usize),
-    /// As `Configured`, and as many have paths as the collector's setting says.
+    /// A name that administrators configure. At most as many names have paths as the collector's
+    /// setting says, each as long as replies have it.
     Chosen,
-    /// A name that any user can invent: one with a job that has started, `Points::give`.
+    /// A name that any user can invent. It gets paths only through `Points::give`, when a job of it
+    /// has started.
     Invented,
-    /// A user: user_paths.rs.
+    /// A user. user_paths.rs decides which users have paths.
     Ranked,
 }
 
-/// A level with `N` variable parts.
+/// A level of paths with `N` variable parts, and the tables of its figures.
 pub struct Level<L: 'static, const N: usize> {
     pub(crate) below: &'static str,
     pub(crate) names: [Names; N],
@@ -88,12 +92,12 @@ impl<L: MetricTables, const N: usize> Level<L, N> {
         Self { below, names, tables }
     }
 
-    /// Its figures without their values.
+    /// Returns the figures of the level without their values.
     pub fn leaves(&self) -> Vec<Leaf> {
         self.tables.leaves()
     }
 
-    /// Its path below the prefix, with these names for the variable parts.
+    /// Returns the path of the level below the prefix, with these names for the variable parts.
     pub(crate) fn filled(&self, names: &[Name<'_>]) -> String {
         let mut names = names.iter().zip(self.names).peekable();
         let part = |part: &'static str| match names.next_if(|_| part.starts_with('<')) {
@@ -104,7 +108,7 @@ impl<L: MetricTables, const N: usize> Level<L, N> {
     }
 }
 
-/// A level, whatever its figures are made of.
+/// A level of paths, whatever its figures are computed from.
 pub(crate) trait AnyLevel: Sync {
     fn below(&self) -> &'static str;
     fn every_leaf(&self) -> Vec<Leaf>;
@@ -132,7 +136,7 @@ const fn variable_parts(below: &str) -> usize {
     parts
 }
 
-/// A name for a variable part.
+/// A name for a variable part of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name<'a> {
     pub(crate) text: &'a str,
@@ -140,16 +144,16 @@ pub struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    /// The sum of the names that have no paths.
+    /// The name of the sum over all names that have no paths.
     pub(crate) const OTHER: Self = Self::component("");
 
-    /// Takes any name.
+    /// Makes a name of any text.
     pub const fn new(text: &'a str) -> Self {
         Self { text, is_component: false }
     }
 
-    /// Takes a name that is a component already: another hash would be added to one that ends with
-    /// a hash.
+    /// Takes a name that is a legal path component already. It is not made legal again, because a
+    /// name that ends with a hash would get another hash.
     pub(crate) const fn component(text: &'a str) -> Self {
         Self { text, is_component: true }
     }
@@ -165,18 +169,19 @@ impl<'a> Name<'a> {
     }
 }
 
-/// The component of sums.
+/// The path component of the sum over names that have no paths.
 pub(crate) const OTHER: &str = "other";
 
 /// The figures of a level: one table, or several that are made of different values.
 pub trait MetricTables: Sync {
-    /// The value that the tables are made of.
+    /// The value that the figures of the tables are computed from.
     type Of<'a>;
 
-    /// The leaves without their values.
+    /// Returns the leaves of all tables without their values.
     fn leaves(&self) -> Vec<Leaf>;
 
-    /// Gives each leaf, in two parts, with its value if it has one.
+    /// Calls `push` for each leaf, with its text in two parts and its value; `None` if it has no
+    /// value.
     fn each(&self, of: Self::Of<'_>, push: &mut dyn FnMut(&str, &str, Option<f64>));
 }
 

@@ -12,7 +12,7 @@ pub struct Metric<T> {
     pub(crate) rollup: Rollup,
     /// Explains the figure to an administrator.
     pub(crate) meaning: Text,
-    /// `None` publishes nothing.
+    /// Computes the value; `None` publishes nothing.
     pub(crate) value: Value<T>,
 }
 
@@ -56,16 +56,16 @@ macro_rules! metrics {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rollup {
-    /// The mean.
+    /// The mean value.
     Average,
-    /// Counters, which only their last value continues, and moments.
+    /// The last value: for moments, and for counters, which only their last value continues.
     Last,
-    /// The largest.
+    /// The greatest value.
     Max,
 }
 
 impl Rollup {
-    /// Carbon's word for it.
+    /// Returns Carbon's word for this roll-up.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Average => "average",
@@ -78,11 +78,11 @@ impl Rollup {
 /// A [`Metric`] without its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// The end of its path.
+    /// The end of the metric's path, after `gauge-`.
     pub leaf: Cow<'static, str>,
-    /// Its unit.
+    /// The unit of its values.
     pub unit: &'static str,
-    /// The number that Carbon makes of many points.
+    /// The number that a coarser archive should keep of many points.
     pub rollup: Rollup,
     /// Explains the figure.
     pub meaning: Cow<'static, str>,
@@ -107,11 +107,11 @@ impl<T> Metric<T> {
 /// A number that can be published. Graphite's values are floats: whole numbers are exact up to
 /// 2^53.
 pub trait AsNumber {
-    /// The value.
+    /// Returns the number as a float; `None` publishes nothing.
     fn number(self) -> Option<f64>;
 }
 
-/// The value of a metric; `None`: no point.
+/// Converts the value of a metric to what is published; `None` is no point.
 pub fn number(value: impl AsNumber) -> Option<f64> {
     value.number()
 }
@@ -140,7 +140,7 @@ impl<N: AsNumber> AsNumber for Option<N> {
     }
 }
 
-/// Bytes of an amount in MiB, in which Slurm counts all memory.
+/// Converts an amount in MiB, in which Slurm counts all memory, to bytes.
 pub(crate) fn mebibytes(value: u64) -> Option<f64> {
     number(value.saturating_mul(1 << 20))
 }

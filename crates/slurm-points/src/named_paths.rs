@@ -25,34 +25,37 @@ const KEPT: i64 = 30 * 86_400;
 /// Time after which the memory is written if no slot was given or taken, s.
 const WRITTEN_EVERY: i64 = 3600;
 
-/// Number of words that is more than Slurm has for anything.
+/// Number of words that may have paths at one place of a path: more than Slurm has for anything.
 const MOST_WORDS: usize = 256;
 
-/// The names of one collector.
+/// The names of one collector that have paths, or had them not long ago.
 #[derive(Default)]
 pub struct NamedPaths {
     /// `None` if users have no paths of their own.
     users: Option<UserPaths>,
-    /// Number of [`Names::Chosen`] that have paths.
+    /// Number of names that may have paths at a place of [`Names::Chosen`], as the setting says.
     most_chosen: usize,
-    /// Levels that have had more names than have paths, with that bound; `None`: it was reported.
+    /// Levels at which a name has found no path left, with the number of names that may have paths;
+    /// `None` once that is reported.
     full: BTreeMap<&'static str, Option<usize>>,
-    /// The names by the path before them.
+    /// The names at each place of a path, by the path before them.
     sets: BTreeMap<String, NameSet>,
     /// Names of sets that no round has had since the start, with the moment at which each was last
     /// seen.
     remembered: BTreeMap<String, BTreeMap<String, i64>>,
-    /// Changes that are not written yet: `fresh`, other names, or one that was away; `moved`, only
-    /// later moments.
+    /// Whether a change is not written yet that cannot wait: another name, or a name that was away.
     fresh: bool,
+    /// Whether later moments are not written yet.
     moved: bool,
+    /// Moment at which the memory was last written, Unix seconds.
     written: i64,
-    /// The number of the round; `now` is its timestamp.
+    /// The number of the round since the start.
     round: u64,
+    /// The timestamp of the round, Unix seconds.
     now: i64,
 }
 
-/// The memory that outlasts restarts.
+/// The memory of names that outlasts restarts of the daemon.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Saved {
@@ -63,9 +66,10 @@ struct Saved {
 /// The names at one place of a path.
 struct NameSet {
     names: Names,
-    /// How many of them have slots.
+    /// Number of names that may have slots here.
     most: usize,
-    /// The set and the name that the path before it ends with.
+    /// The set of the name with which the path before this set ends, and that name; `None` if the
+    /// path has no name before.
     parent: Option<(String, String)>,
     slots: BTreeMap<String, Slot>,
 }
@@ -73,26 +77,28 @@ struct NameSet {
 /// A name that has paths, or had them not long ago.
 #[derive(Default)]
 struct Slot {
-    /// Moment at which a reply had it last, or a job of it that had started: Unix seconds.
+    /// Moment at which a reply last had the name, or, of an invented name, a job of it that had
+    /// started, Unix seconds.
     seen: i64,
     is_component: bool,
-    /// The last round that had it.
+    /// The number of the last round that had the name.
     round: u64,
-    /// The figures that were published at the paths that end with it.
+    /// The figures that were last published at the paths that end with the name.
     pushed: Vec<Pushed>,
 }
 
-/// The last figures at one level, by bit in the order of its leaves.
+/// The figures that were last published at one level, as bits in the order of its leaves.
 struct Pushed {
     level: &'static dyn AnyLevel,
     leaves: u64,
-    /// The leaves that are 0 in a round without it.
+    /// The leaves that are 0 in a round without the name.
     filled: u64,
     round: u64,
 }
 
 impl NamedPaths {
-    /// Continues with what an earlier one has stored.
+    /// Makes the names of a collector with these settings, and continues with the memory that an
+    /// earlier run has stored.
     pub(crate) fn new(settings: &Settings, memory: Option<&str>) -> Self {
         let saved =
             memory.and_then(|text| serde_json::from_str::<Saved>(text).ok()).unwrap_or_default();
@@ -145,7 +151,7 @@ impl NamedPaths {
         slots.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The set at `start`, which a first name there makes.
+    /// Returns the set of names behind the path `start`. The first name there makes the set.
     fn set(&mut self, start: &str, names: Names, parent: Option<(String, String)>) -> &mut NameSet {
         let remembered = &mut self.remembered;
         let most = match names {
@@ -170,8 +176,8 @@ impl NamedPaths {
         })
     }
 
-    /// The path of a level with these names, and the slot of the last one; `None` if one of them
-    /// has no paths.
+    /// Returns the path of a level with these names, and the slot of the last name; `None` if a
+    /// name has no paths.
     fn admit(
         &mut self,
         below: &'static str,
@@ -207,8 +213,8 @@ impl NamedPaths {
         Some((path, self.sets.get_mut(&start)?.slots.get_mut(&name)?))
     }
 
-    /// The levels that have got more names than have paths, since this was called last, and how
-    /// many have paths: each once.
+    /// Takes the levels in which a name has found no path left since the last call, each with the
+    /// number of its paths. A level is returned once in the life of the process.
     pub(crate) fn full_levels(&mut self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
         self.full.iter_mut().filter_map(|(level, most)| Some((*level, most.take()?)))
     }
@@ -218,8 +224,8 @@ impl NamedPaths {
         self.moved |= change.is_moved;
     }
 
-    /// Drops the sets of names that have no slot any more, but not before their own names have
-    /// none: they would get others.
+    /// Drops each set behind a name that has no slot any more. A set whose names are held stays
+    /// until none of them has a slot, because its names would get other slots.
     fn drop_orphans(&mut self) {
         let stays = |set: &NameSet| {
             let Some((start, name)) = &set.parent else { return true };
@@ -241,7 +247,7 @@ impl NamedPaths {
     }
 }
 
-/// The change of a memory.
+/// A change of what [`NamedPaths`] remembers.
 #[derive(Clone, Copy, Default)]
 struct Change {
     is_fresh: bool,
@@ -310,7 +316,7 @@ impl Names {
         self.are_configured() || matches!(self, Self::Invented)
     }
 
-    /// Whether an administrator configures them.
+    /// Whether an administrator configures the names.
     const fn are_configured(self) -> bool {
         matches!(self, Self::Configured(_) | Self::Used(_) | Self::Chosen)
     }
@@ -332,7 +338,7 @@ const fn is_kept(seen: i64, now: i64) -> bool {
 }
 
 impl<L: MetricTables, const N: usize> Level<L, N> {
-    /// The text before its first variable part.
+    /// Returns the text before the level's first variable part.
     fn start(&self) -> &'static str {
         self.below.split_once('<').map_or(self.below, |(start, _)| start)
     }
@@ -346,7 +352,7 @@ pub struct Points<'a> {
 }
 
 impl Points<'_> {
-    /// Begins a batch, with the names that have paths.
+    /// Begins a round, whose points go into `batch`. `paths` are the names that have paths.
     pub const fn new<'a>(
         prefix: &'a str,
         batch: &'a mut Batch,
@@ -385,8 +391,9 @@ impl Points<'_> {
         }
     }
 
-    /// Adds the figures of each word of a level whose words are names, behind the `names`. The sum
-    /// of those without paths is at the path `other`; it begins with the value of `other`.
+    /// Adds the figures of each word of a level whose words are names, behind the `names`. The
+    /// words without paths are added to `other`, whose figures are at the path `other` unless they
+    /// are 0.
     pub(crate) fn push_summed<T: Copy + Default + PartialEq, const N: usize, const PARTS: usize>(
         &mut self,
         level: &'static Level<Table<T>, PARTS>,
@@ -472,8 +479,8 @@ impl Points<'_> {
         true
     }
 
-    /// Ends a round of a collector whose replies have come: what it had before is 0, if it is a
-    /// word, and if its name has left, for the last time.
+    /// Ends a round of a collector whose replies have come. Figures of an earlier round that this
+    /// round lacks become 0: of a word in every round, of a name that has left for the last time.
     pub(crate) fn end_round(&mut self) {
         let Self { prefix, batch, paths } = self;
         let now = paths.now;
@@ -529,7 +536,7 @@ impl Points<'_> {
         self.paths.note(change);
     }
 
-    /// Takes the users of a round.
+    /// Ranks the users of a round, and gives paths to the first.
     pub(crate) fn rank(&mut self, users: &[Candidate<'_>]) {
         let now = self.paths.now;
         self.paths.users.iter_mut().for_each(|paths| paths.update(now, users));
@@ -541,7 +548,7 @@ impl Points<'_> {
     }
 }
 
-/// The leaves that have a value.
+/// The leaves of a level that have a value, as bits in the order of the leaves.
 #[derive(Default)]
 struct Leaves {
     present: u64,

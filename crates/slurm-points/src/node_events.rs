@@ -1,5 +1,6 @@
 //! Outages, reboots and restarts of slurmd, from one reply about the nodes to the next:
-//! docs/development/node-events.md has the rules. What a state says alone is in slurm-snapshot.
+//! docs/development/node-events.md has the rules. slurm-snapshot has the meaning of each single
+//! state.
 //!
 //! Pure: the moments and the replies are arguments.
 
@@ -14,37 +15,39 @@ use slurm_snapshot::{NodeMark, Nodes, OutageClass, Service, changes_power, servi
 use self::counts::EventCounts;
 pub(crate) use self::metrics::{LEVELS, push};
 
-/// Seconds without a round after which what began or ended meanwhile is not counted: with `follow`,
-/// another host's daemon may have counted it.
+/// Seconds without a round after which events in that time are not counted, if it is also longer
+/// than eight rounds: with `follow`, another host's daemon may have counted them.
 const FORGOTTEN: i64 = 600;
 
 /// Seconds that a node may be silent before it counts as down.
 const SILENCE: i64 = 60;
 
-/// Seconds, at most, by which `boot_time` differs between registrations without a reboot, and
+/// Seconds by which `boot_time` may differ between two registrations without a reboot, or
 /// slurmctld's clock from a node's.
 const JITTER: i64 = 60;
 
-/// Events of the nodes of one cluster.
+/// Counts the events of the nodes of one cluster, round by round.
 #[derive(Debug)]
 pub(crate) struct NodeEvents {
-    /// Seconds between two rounds, as configured, and the last two distances that there were.
+    /// Seconds between two rounds, as configured.
     every: i64,
+    /// Seconds that there were between the last three rounds, the older distance first.
     spacing: [i64; 2],
     memory: Memory,
-    /// Whether a reply comes first after a restart. Then each node that is not remembered was in
-    /// service.
+    /// Whether the next reply is the first one after a restart of the daemon with a memory. Then
+    /// each node that is not remembered was in service.
     is_resumed: bool,
     is_changed: bool,
 }
 
-/// The memory that outlasts restarts.
+/// The memory about nodes that outlasts restarts of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Memory {
     /// The timestamp of the last round.
     last: Option<i64>,
-    /// All that the last reply had; across restarts only those that are out of service or silent.
+    /// The nodes of the last reply, by name. Only those that are out of service or silent are
+    /// stored.
     nodes: BTreeMap<String, WatchedNode>,
     total: EventCounts,
     partitions: BTreeMap<String, EventCounts>,
@@ -54,28 +57,29 @@ struct Memory {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct WatchedNode {
-    /// Moments of the last start of slurmd and of the node; `None` if not known, or if power saving
-    /// has changed it since.
+    /// Moments at which slurmd was last started and the node last booted, Unix seconds; `None` if
+    /// not known, or if power saving has changed the node since.
     #[serde(skip_serializing_if = "Option::is_none")]
     starts: Option<(i64, Option<i64>)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     outage: Option<Outage>,
     #[serde(skip_serializing_if = "Option::is_none")]
     silent_since: Option<i64>,
-    /// Whether no reply has said yet whether it is in service.
+    /// Whether no reply has said yet if the node is in service.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_undecided: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Outage {
-    /// The timestamp of the round that saw it first; `None` if it may have begun long before.
+    /// The timestamp of the round that saw the outage first, Unix seconds; `None` if it may have
+    /// begun long before.
     since: Option<i64>,
     worst: OutageClass,
     now: OutageClass,
 }
 
-/// The counts of one round, and since the first start.
+/// The counts of one round, each next to the same count since the first start.
 #[derive(Debug, Default)]
 pub(crate) struct EventsOfRound<'a> {
     total: (EventCounts, EventCounts),
@@ -91,14 +95,14 @@ struct Passed {
     known: u64,
     /// Seconds in which anything may have happened.
     unknown: u64,
-    /// Whether what is seen now has begun or ended at a moment that is not known.
+    /// Whether changes that this round sees may have happened long before it.
     is_gap: bool,
-    /// Whether that was so long that nothing is counted of what began or ended in it.
+    /// Whether the time was so long that no event in it is counted.
     is_forgotten: bool,
 }
 
 impl NodeEvents {
-    /// One that continues with `memory`, in a round every `every` seconds.
+    /// Continues with `memory`, which an earlier run has stored, in a round every `every` seconds.
     pub(crate) fn new(every: u32, memory: Option<&str>) -> Self {
         let memory: Option<Memory> = memory.and_then(|text| serde_json::from_str(text).ok());
         let memory = memory.unwrap_or_default();
@@ -206,7 +210,7 @@ impl NodeEvents {
 }
 
 impl WatchedNode {
-    /// Takes what a reply says about it, and counts what has happened.
+    /// Takes what a reply says about the node, and counts what has happened.
     fn update(&mut self, mark: &NodeMark, passed: Passed, counts: &mut EventCounts) {
         if let Some(outage) = self.outage {
             counts.class_counts(outage.now).node_seconds = passed.known;
@@ -229,7 +233,7 @@ impl WatchedNode {
         }
     }
 
-    /// The node is in service.
+    /// Notes that the node is in service. If it had an outage, counts its end.
     fn enter(&mut self, passed: Passed, counts: &mut EventCounts) {
         self.is_undecided = false;
         let Some(outage) = self.outage.take() else { return };
@@ -242,7 +246,7 @@ impl WatchedNode {
         class.longest = seconds;
     }
 
-    /// The node is out of service.
+    /// Notes that the node is out of service. Counts an outage that begins, or that gets worse.
     fn leave(&mut self, class: OutageClass, passed: Passed, counts: &mut EventCounts) {
         let is_first = std::mem::take(&mut self.is_undecided);
         match &mut self.outage {
@@ -266,7 +270,8 @@ impl WatchedNode {
         }
     }
 
-    /// Compares its starts with those that were seen before.
+    /// Compares the moments at which slurmd and the node were started with those seen before, and
+    /// counts restarts and reboots.
     fn start(&mut self, mark: &NodeMark, counts: &mut EventCounts) {
         if changes_power(mark.state) {
             self.starts = None;
@@ -288,7 +293,7 @@ impl WatchedNode {
         self.starts = Some((slurmd, mark.boot_time.or(old_boot)));
     }
 
-    /// The clock was set back to `now`.
+    /// Corrects moments after `now`, Unix seconds, when the clock was set back.
     fn forget_future(&mut self, now: i64) {
         if let Some(outage) = &mut self.outage {
             outage.since = outage.since.filter(|since| *since <= now);

@@ -46,7 +46,7 @@ metrics! {
         average(other, "count", "GPUs whose node is down or drained"),
         average(total, "count", "all GPUs of this type");
 
-    /// Of shards on GPUs of one type.
+    /// The figures of shards on GPUs of one type.
     pub(crate) SHARDS: Shards =
         average(allocated, "count", "shards that jobs have"),
         average(idle, "count",
@@ -55,5 +55,5 @@ metrics! {
         average(total, "count", "all shards of these GPUs");
 }
 
-/// [`SHARES`] without memory.
+/// The figures of [`SHARES`] without those of memory.
 pub(crate) const WITHOUT_MEMORY: &[Metric<NodeTally>] = SHARES.split_at(12).0;

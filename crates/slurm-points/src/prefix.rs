@@ -8,7 +8,7 @@ use carbon_wire::path;
 /// The family of the daemon's own metrics, behind the prefix.
 pub const OWN_FAMILY: &str = "slurm_graphite";
 
-/// No leaf of a destination is longer.
+/// The longest leaf of the daemon's own metrics about a destination.
 pub const LONGEST_LEAF: &str = "points_dropped_damaged";
 
 /// A prefix that becomes a legal path whatever the cluster and the host are called.
@@ -22,8 +22,8 @@ impl Default for Prefix {
 }
 
 impl Prefix {
-    /// The prefix for this cluster; `None` if it needs the cluster's name, which slurmctld has not
-    /// reported yet.
+    /// Returns the prefix with both names filled in; `None` if it needs the cluster's name, and
+    /// slurmctld has not reported that yet.
     pub fn expand(&self, cluster: Option<&str>, host: &str) -> Option<String> {
         let filled = self.0.replace("{host}", &path::component(host));
         if !filled.contains("{cluster}") {
@@ -32,13 +32,13 @@ impl Prefix {
         cluster.map(|cluster| filled.replace("{cluster}", &path::component(cluster)))
     }
 
-    /// Whether it needs the cluster's name.
+    /// Whether the prefix needs the cluster's name.
     pub fn has_cluster(&self) -> bool {
         self.0.contains("{cluster}")
     }
 
-    /// The longest path that it can make with this destination and a cluster's name of ordinary
-    /// length.
+    /// Returns the longest path of the daemon's own metrics about this destination, with a
+    /// cluster's name of ordinary length.
     pub fn longest_path(&self, host: &str, destination: &str) -> String {
         let prefix = self.expand(Some("a-cluster-of-an-ordinary-name"), host).unwrap_or_default();
         let host = path::component(host);

@@ -8,7 +8,7 @@ use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions};
 
 use crate::derive::whole_seconds;
 
-/// Replies, and the options that they must have.
+/// The replies that collectors need, and the options that these must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// The kinds of replies.
@@ -28,7 +28,7 @@ impl Needs {
 /// Counters of one kind of reply since the daemon's start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplyCounters {
-    /// Time that the last reading took, µs.
+    /// Time that the last reading took, µs; `None` if it failed, or before the first.
     pub duration: Option<u64>,
     /// Readings that succeeded.
     pub readings_ok: u64,
@@ -44,7 +44,7 @@ pub struct ReplyCounters {
     pub skipped_round: u64,
     /// Readings that came after their slot.
     pub readings_late: u64,
-    /// Whether slurmctld may hide a part of it from the daemon's user, so that none of it is
+    /// Whether a part of the reply may be hidden from the daemon's user, so that none of it is
     /// published.
     pub hidden: bool,
 }
@@ -62,9 +62,9 @@ impl SurveyReplies {
         self.0.get(&kind)
     }
 
-    /// The moment `here` on slurmctld's clock, as far as a reply shows that it differs from this
-    /// host's: it was written between its request and its arrival. slurmrestd tells it from 23.11
-    /// on.
+    /// Converts the moment `here`, Unix seconds on this host's clock, to slurmctld's clock. A reply
+    /// has the moment at which slurmctld wrote it, from slurmrestd only from 23.11 on. If that is
+    /// not between its request and its arrival, the clocks differ.
     pub(crate) fn there(&self, kind: ReplyKind, here: i64) -> i64 {
         let Some(reading) = self.reading(kind) else { return here };
         let written =
@@ -80,12 +80,12 @@ impl SurveyReplies {
         self.0.insert(kind, reading);
     }
 
-    /// Each of them.
+    /// Returns each reply with its kind.
     pub fn iter(&self) -> impl Iterator<Item = (&ReplyKind, &Arc<Reading>)> {
         self.0.iter()
     }
 
-    /// Adds all of `more`.
+    /// Adds all replies of `more`.
     pub fn extend(&mut self, more: Self) {
         self.0.extend(more.0);
     }
@@ -120,14 +120,14 @@ impl SurveyReplies {
 /// The replies of a round that is over, or in which only the controllers are still asked.
 #[derive(Debug)]
 pub struct RoundResult {
-    /// Its tick, Unix seconds.
+    /// The tick at which the round began, Unix seconds.
     pub timestamp: i64,
-    /// Moment at which it ended, Unix seconds.
+    /// Moment at which the round ended, Unix seconds.
     pub ended: i64,
-    /// The needs for which it was requested: a reload may have changed them since for the next
-    /// round.
+    /// The needs for which replies were requested. A reload may have changed the needs for the next
+    /// round since.
     pub requested: Needs,
-    /// The replies of slurmctld.
+    /// The replies that have come.
     pub replies: SurveyReplies,
 }
 

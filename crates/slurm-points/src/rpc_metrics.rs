@@ -17,22 +17,23 @@ use crate::named_paths::Points;
 use crate::settings::Settings;
 use crate::user_paths::Candidate;
 
-/// The seconds that tables have grown for.
+/// The time in which RPC tables have grown.
 pub(crate) enum Since {
-    /// Since the last reading.
+    /// Seconds since the last reading.
     Reading(f64),
-    /// Since they were empty.
+    /// Seconds since the tables were emptied.
     Reset(f64),
 }
 
-/// The growth of the tables, and the seconds that it took.
+/// The growth of the RPC tables, and the seconds that it took.
 pub(crate) struct Growth {
     pub(crate) tables: Tables,
     pub(crate) seconds: f64,
 }
 
 impl Growth {
-    /// The growth of one table: its rows, and an interval without any calls.
+    /// Returns the growth of each row of one table, and a [`RowGrowth`] without calls, to which
+    /// rows are added.
     fn between_rows<'a, K>(
         growth: Option<&'a Self>,
         table: impl Fn(&'a Tables) -> &'a BTreeMap<K, Calls>,
@@ -45,10 +46,10 @@ impl Growth {
 
 type CallsMetrics = Table<CallsRow>;
 
-/// The sum of the users without a path, and how many they are.
+/// The tables of the users without a path: their sum, and their number.
 pub(crate) type OthersTables = (CallsMetrics, Table<usize>);
 
-/// The levels of one daemon's tables.
+/// The levels of the RPC tables of slurmctld, or of slurmdbd.
 pub(crate) struct RpcLevels {
     pub(crate) type_: &'static Level<CallsMetrics, 1>,
     pub(crate) total: &'static Level<CallsMetrics, 0>,
@@ -56,13 +57,14 @@ pub(crate) struct RpcLevels {
     pub(crate) others: &'static Level<OthersTables, 0>,
 }
 
-/// One row, or a sum of some.
+/// The values of one row of an RPC table, or of a sum of rows.
 #[derive(Default)]
 pub(crate) struct CallsRow {
     pub(crate) calls: Calls,
     pub(crate) interval: Option<RowGrowth>,
 }
 
+/// The growth of one row, or of a sum of rows, in one interval.
 #[derive(Clone, Copy)]
 pub(crate) struct RowGrowth {
     calls: Calls,
@@ -71,12 +73,13 @@ pub(crate) struct RowGrowth {
     seconds: f64,
 }
 
-/// The tables at the last reading.
+/// The RPC tables of the last reading.
 pub(crate) struct RpcHistory {
     /// Whether users have paths.
     pub(crate) has_users: bool,
     before: Option<(Arc<Reading>, Tables)>,
-    /// Growth of users whose names were being looked up then: nobody else has ranked it yet.
+    /// Growth, by uid, of users who could get no path at the last reading because their names were
+    /// still being looked up. It counts for their rank in the next round.
     unranked: BTreeMap<u32, Calls>,
 }
 
@@ -85,7 +88,8 @@ impl RpcHistory {
         Self { has_users: settings.users() > Some(0), before: None, unranked: BTreeMap::new() }
     }
 
-    /// The growth since the last reading, if `since` can say how long ago it was.
+    /// Returns the growth since the last reading, if `since` can say how long it took; `None` also
+    /// if the tables do not belong together.
     pub(crate) fn growth(
         &self,
         tables: &Tables,
@@ -150,7 +154,7 @@ impl RpcHistory {
     }
 }
 
-/// Adds a row for each type, and their sum.
+/// Adds a row for each message type, and the sum of all rows.
 pub(crate) fn push_types(
     levels: &RpcLevels,
     name: impl Fn(u32) -> &'static str,
@@ -179,7 +183,8 @@ pub(crate) fn push_types(
     points.push(levels.total, [], &row);
 }
 
-/// Ranks by RPC time. A user who keeps a thread busy for a tenth of the time is heavy.
+/// Makes a candidate of a user, ranked by RPC time. A user whose RPCs keep a thread busy for a
+/// tenth of the time is heavy.
 fn candidate(user: &RpcUser, grown: Option<Calls>, seconds: Option<f64>) -> Candidate<'_> {
     let busy = |grown: Calls| {
         let seconds = seconds.unwrap_or(f64::INFINITY);
@@ -194,8 +199,9 @@ fn candidate(user: &RpcUser, grown: Option<Calls>, seconds: Option<f64>) -> Cand
     }
 }
 
-/// Declares the figures of a row and those of all rows together; `$since` says what the counts
-/// begin with, and `$whose` time the share is of.
+/// Declares the figures of a row of an RPC table and those of all rows together. `$since` says
+/// since when RPCs are counted, `$mean` what their mean time is, and `$whose` of whose time a row
+/// has a share.
 macro_rules! rpc_metrics {
     ($since:literal, $mean:literal, $whose:literal) => {
         metrics! {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 /// One key of a collector's table in the configuration, beyond those that every collector has.
 pub struct Setting {
-    /// The key.
+    /// The key in the collector's table.
     pub key: &'static str,
-    /// Its value where the configuration has none.
+    /// The value if the configuration has none.
     pub default: Value,
-    /// The comment about it in the shipped configuration.
+    /// The comment about the key in the shipped configuration.
     pub comment: &'static str,
 }
 
@@ -51,11 +51,11 @@ pub enum Value {
     Users(usize),
     /// Number of names that have paths of their own, at most [`MOST_NAMES`].
     Names(usize),
-    /// A time, from [`TIMES`].
+    /// A time in seconds, within [`TIMES`].
     Seconds(u32),
 }
 
-/// The most of [`Value::Names`].
+/// Number of names that a [`Value::Names`] may give paths to at most.
 pub const MOST_NAMES: usize = 1000;
 
 /// The least and the most of [`Value::Seconds`]: ten minutes and a week.
@@ -64,17 +64,17 @@ pub const TIMES: (u32, u32) = (600, 604_800);
 /// The configuration of one collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether it runs.
+    /// Whether the collector is enabled.
     pub enabled: bool,
     /// Seconds between two rounds of a survey collector, a multiple of the daemon's interval;
-    /// `None`: the first one from a minute on.
+    /// `None` is the first multiple that is a minute or more.
     pub interval: Option<u32>,
-    /// Its settings, by key.
+    /// The values of the collector's settings, by key.
     pub values: BTreeMap<&'static str, Value>,
 }
 
 impl Settings {
-    /// The defaults.
+    /// Returns the default values of these settings.
     pub fn new(enabled: bool, settings: &[Setting]) -> Self {
         let values = settings.iter().map(|setting| (setting.key, setting.default)).collect();
         Self { enabled, interval: None, values }
@@ -85,7 +85,8 @@ impl Settings {
         self.values.get(setting.key) == Some(&Value::Flag(true))
     }
 
-    /// Number of users that have paths of their own, where a collector has such a setting.
+    /// Returns the number of users that have paths of their own; `None` if the collector has no
+    /// such setting.
     pub fn users(&self) -> Option<usize> {
         self.values.values().find_map(|value| match value {
             Value::Users(users) => Some(*users),
@@ -93,7 +94,8 @@ impl Settings {
         })
     }
 
-    /// How many names have paths of their own, where a collector has such a setting.
+    /// Returns the number of names that have paths of their own; `None` if the collector has no
+    /// such setting.
     pub(crate) fn most_names(&self) -> Option<usize> {
         self.values.values().find_map(|value| match value {
             Value::Names(names) => Some(*names),
@@ -101,7 +103,7 @@ impl Settings {
         })
     }
 
-    /// Whether only so many users or names have paths.
+    /// Whether a setting bounds the number of users or names that have paths.
     pub(crate) fn bounds_paths(&self) -> bool {
         let bounds = |value: &Value| matches!(value, Value::Users(1..) | Value::Names(1..));
         !self.flag(&STATES_ONLY) && (self.flag(&QOS) || self.values.values().any(bounds))
@@ -121,7 +123,8 @@ impl Settings {
         }
     }
 
-    /// Seconds between two rounds of a survey collector, where the daemon has a tick every `tick`.
+    /// Returns the seconds between two rounds of a survey collector, if the daemon has a tick every
+    /// `tick` seconds.
     pub fn interval(&self, tick: u32) -> u32 {
         self.interval.unwrap_or(60).max(1).next_multiple_of(tick.max(1))
     }

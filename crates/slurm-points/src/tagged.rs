@@ -16,7 +16,7 @@ pub const MAX_VALUE: usize = 191;
 
 /// The tag that the prefix becomes, and the default prefix.
 const CLUSTER: &str = "cluster";
-/// Another tag for a prefix that is neither the default nor below it.
+/// A second tag that a prefix becomes if it is neither the default nor below the default.
 const PREFIX: &str = "prefix";
 
 /// The name with tags for a path of this program, in Carbon's form: tags in alphabetical order.
@@ -52,15 +52,16 @@ fn cluster_tags(prefix: &str) -> Vec<(&'static str, &str)> {
     }
 }
 
-/// The parts of a path's level.
+/// The parts of a path without its leaf.
 struct Split<'a> {
     prefix: &'a str,
     below: &'a str,
-    /// The path as it is declared, with what varies in angle brackets.
+    /// The level as it is declared, with what varies in angle brackets; `None` if no level fits.
     declared: Option<&'static str>,
 }
 
-/// The prefix ends where the first declared level begins: a component of it may look like a family.
+/// Splits a path without its leaf where the first declared level begins. A component of the prefix
+/// may look like the beginning of a level.
 fn split<'a>(level: &'a str, own: LevelList) -> Split<'a> {
     let mut splits = level.match_indices(".slurm_").filter_map(|(dot, _)| {
         let (prefix, below) = level.split_at_checked(dot)?;

@@ -13,52 +13,58 @@ use serde::{Deserialize, Serialize};
 
 use crate::levels::OTHER;
 
-/// slurmctld's table of RPCs has at most so many rows.
+/// Number of users that may have paths at most: slurmctld's table of RPCs by user has as many rows.
 pub const MOST_USERS: usize = 200;
 
-/// Time that a user keeps paths after a round among the first, s.
+/// Time that a user keeps paths after the last round in which the user was among the first, s.
 const STICKY: i64 = DAY;
 
 /// Time that a path counts against the bound, s: 30 days from its last point, and a day for what
 /// was forgotten in a crash.
 const REMEMBERED: i64 = STICKY + 31 * DAY;
 
-/// Time after which the memory is written if users were only among the first again, s.
+/// Time after which the memory is written if nothing has changed but the moments at which users
+/// were last among the first, s.
 const KEPT_EVERY: i64 = 3600;
 
 const DAY: i64 = 86_400;
 
-/// Within 30 days `BUDGET * users` may get paths, `FREELY * users` of them without being heavy.
+/// Factor for the setting `users`: within 30 days at most `BUDGET * users` users get paths.
 const BUDGET: usize = 5;
+/// Factor for the setting `users`: after `FREELY * users` users only heavy ones get paths.
 const FREELY: usize = 4;
 
-/// These users always have paths once they are in the table, and do not count against the bound.
+/// Users that always have paths once a round has them, and do not count against the bound.
 const ALWAYS: [&str; 2] = ["root", "slurm"];
 
-/// A user in a round.
+/// A user of a round, who may get paths.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<'a> {
     pub(crate) uid: u32,
     pub(crate) name: Option<&'a str>,
-    /// The name is still being looked up.
+    /// Whether the name is still being looked up.
     pub(crate) looking_up: bool,
-    /// The users with the highest ranks are the first; `None` if it is 0 or not known.
+    /// Rank of the user in the round: the users with the highest ranks are the first. `None` if it
+    /// is 0 or not known.
     pub(crate) rank: Option<(u64, u64)>,
     /// Whether this user gets a path although most of the bound is used up.
     pub(crate) is_heavy: bool,
 }
 
-/// Every path that was recently given to a user.
+/// The paths that users were given recently. It decides who has paths now.
 #[derive(Debug)]
 pub(crate) struct UserPaths {
     users: usize,
-    /// The paths by uid and path.
+    /// The state of each path, by uid and path component.
     known: BTreeMap<(u32, String), PathState>,
-    /// Changes that are not written yet: `fresh`, other paths, or one whose user was away; `moved`,
-    /// only later moments.
+    /// Whether a change is not written yet that cannot wait: another path, or one whose user was
+    /// away.
     fresh: bool,
+    /// Whether later moments are not written yet.
     moved: bool,
+    /// Moment at which the memory was last written, Unix seconds.
     kept: i64,
+    /// The timestamp of the last round, Unix seconds.
     now: i64,
 }
 
@@ -66,7 +72,7 @@ pub(crate) struct UserPaths {
 struct PathState {
     /// Moment at which the user was last among the first, Unix seconds.
     top: i64,
-    /// Whether the user has a name: a path made of the uid does not show it.
+    /// Whether the user's name is known. A path made of the uid does not show that.
     named: bool,
 }
 
@@ -79,7 +85,7 @@ pub(crate) struct SavedPath {
 }
 
 impl UserPaths {
-    /// So many `users` are the first; `entries` are remembered.
+    /// Continues with the remembered `entries`. In each round `users` users are the first.
     pub(crate) fn new(users: usize, mut entries: Vec<SavedPath>) -> Self {
         let users = users.min(MOST_USERS);
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.state.top));
@@ -134,7 +140,7 @@ impl UserPaths {
             .map(|(path, _)| path)
     }
 
-    /// Whether enough has changed to be written.
+    /// Whether enough has changed for the memory to be written.
     pub(crate) const fn is_due(&self) -> bool {
         self.fresh || (self.moved && self.now.saturating_sub(self.kept) >= KEPT_EVERY)
     }
@@ -160,7 +166,8 @@ impl UserPaths {
         self.known.insert(key, PathState { top: now, named });
     }
 
-    /// The path component of a user who gets paths for the first time, if there is room.
+    /// Returns the path component of a user who gets paths for the first time; `None` if the bound
+    /// is used up, or while the name is being looked up.
     fn new_path(&self, user: &Candidate<'_>) -> Option<String> {
         let given = self.known.keys().filter(|(_, path)| !is_always(path)).count();
         let room = given < FREELY * self.users || (given < BUDGET * self.users && user.is_heavy);
@@ -198,7 +205,7 @@ fn is_always(path: &str) -> bool {
     ALWAYS.contains(&path)
 }
 
-/// The path component of a user, unless another user has it already.
+/// Returns the path component that a user should have. Another user may have it already.
 fn wanted_path(user: &Candidate<'_>) -> String {
     match user.name {
         Some(name) if is_uid_path(name) || name == OTHER => path::marked(name),
@@ -212,7 +219,7 @@ fn uid_path(uid: u32) -> String {
     format!("uid_{uid}")
 }
 
-/// Whether it looks like a path made of a uid, which no name may become.
+/// Whether a path component looks like one made of a uid, which no name may become.
 fn is_uid_path(path: &str) -> bool {
     path.strip_prefix("uid_")
         .is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()))

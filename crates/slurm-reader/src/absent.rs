@@ -1,14 +1,14 @@
-//! Every number of a reply that slurmctld may not know, set to each of C's values for that, one at
-//! a time.
+//! Tests that a number which slurmctld does not know is never published as 0. Every number of a
+//! reply that it may not know is set to each of C's values for that, one at a time.
 //!
-//! The trap: `unwrap_or(0)` in a conversion. Free memory of a node that has not registered, and
-//! licences and reservations whose numbers were not known, were 0. Not here: states, which are
-//! always known, and a node's CPUs, which slurm.conf has.
+//! The trap is `unwrap_or(0)` in a conversion. Free memory of a node that has not registered, and
+//! licences and reservations whose numbers were not known, were 0. States, which are always known,
+//! and a node's CPUs, which slurm.conf has, are not tested here.
 
 use std::time::Duration;
 
 use serde_json::Value;
-use slurm_snapshot::{PublishedJobs, ReplyOptions, numbers_of_statistics};
+use slurm_snapshot::{PublishedJobs, ReplyOptions, Statistics, numbers_of_statistics};
 use slurm_sys::{
     job_info_msg_t, license_info_msg_t, node_info_t, partition_info_msg_t, partition_info_t,
     reserve_info_msg_t, reserve_info_t, slurm_job_info_t, slurm_license_info_t,
@@ -21,7 +21,7 @@ use crate::{associations, jobs, lists, nodes, partitions, stats};
 #[path = "../../../tests/invented.rs"]
 mod figures;
 
-/// C's values for what is not known or has no limit, in one width.
+/// The values that C has in one type of number for what is not known or has no limit.
 trait Unknown: Copy + 'static {
     const VALUES: &'static [Self];
 }
@@ -52,7 +52,7 @@ impl Unknown for u128 {
     ];
 }
 
-/// 2 as a `long double`.
+/// The number 2 as a `long double`.
 #[cfg(target_arch = "x86_64")]
 const TWO: u128 = 0x4000 << 64 | 1 << 63;
 
@@ -288,7 +288,8 @@ macro_rules! sweep_statistics {
         $($(if $record.$member == 0 {
             $record.$member = 9;
         })+)+
-        sweep!($record, $figures; $($($member)+)+)
+        sweep!($record, $figures; $($($member)+)+);
+        [$($(stringify!($member),)+)+]
     }};
 }
 
@@ -310,5 +311,12 @@ fn what_is_not_known_of_the_statistics_is_no_zero() {
         let jobs = [statistics.jobs_pending(), statistics.jobs_running()];
         serde_json::json!([jobs, serde_json::to_value(&statistics).unwrap()])
     };
-    numbers_of_statistics! { sweep_statistics! (record, figures) }
+    let swept = numbers_of_statistics! { sweep_statistics! (record, figures) };
+    let all = serde_json::to_value(Statistics::default()).unwrap();
+    let mut others: Vec<&str> = all.as_object().unwrap().keys().map(String::as_str).collect();
+    others.retain(|name| !swept.contains(name));
+    others.sort_unstable();
+    let known =
+        "bf_active bf_exit means req_time req_time_start rpc rpc_queue_enabled schedule_exit";
+    assert_eq!(others.join(" "), known, "sweep a number that a release lacks by itself");
 }

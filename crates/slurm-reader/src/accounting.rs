@@ -1,9 +1,9 @@
 //! slurmdbd's finished jobs: `slurmdb_jobs_get`, with a new connection for each request.
 //!
-//! The condition always names one cluster and the final states. Without a cluster slurmdbd returns
-//! the jobs of all clusters; without states it returns those that overlap the time, except jobs
-//! that were never eligible. Everything here may block as long as slurmdbd does, because this is a
-//! separate process.
+//! The condition always names one cluster, and the final states unless it names jobs. Without a
+//! cluster slurmdbd returns the jobs of all clusters; without states it returns those that overlap
+//! the time, except jobs that were never eligible. Everything here may block as long as slurmdbd
+//! does, because this is a separate process.
 
 use std::ffi::{CStr, CString};
 use std::iter;
@@ -19,15 +19,17 @@ use crate::proofs::{Statement, proofs};
 use crate::unpacked::Unpacked;
 use crate::values::{lossy, name};
 
-/// `JOBCOND_FLAG_DUP`: every run of a job; `JOBCOND_FLAG_NO_STEP`; `JOBCOND_FLAG_NO_TRUNC`: real
-/// times, not cut off at the ends of the requested time.
+/// Flags of a request for finished jobs. `JOBCOND_FLAG_DUP`: every run of a job;
+/// `JOBCOND_FLAG_NO_STEP`: no steps; `JOBCOND_FLAG_NO_TRUNC`: real times, not cut off at the ends
+/// of the requested time.
 const FLAGS: u8 = 1 | 1 << 1 | 1 << 2;
 
-/// `JOBCOND_FLAG_DUP`; `JOBCOND_FLAG_NO_TRUNC`; `JOBCOND_FLAG_NO_WHOLE_HETJOB`: only the requested
-/// component of a het job. Steps are included.
+/// Flags of a request for the steps of jobs: `JOBCOND_FLAG_DUP`, `JOBCOND_FLAG_NO_TRUNC`, and
+/// `JOBCOND_FLAG_NO_WHOLE_HETJOB`: only the requested component of a het job.
 const WITH_STEPS: u8 = 1 | 1 << 2 | 1 << 5;
 
-/// `JOB_RUNNING`, in the form that slurmdbd needs: jobs that ran at any moment of the time.
+/// The state `JOB_RUNNING` as the text that slurmdbd needs: it matches jobs that ran at any moment
+/// of the requested time.
 const RUNNING: &CStr = c"1";
 
 /// The accounting settings in libslurm's own configuration.
@@ -36,8 +38,8 @@ pub(crate) struct OwnConf {
     slurm_user: u32,
 }
 
-/// The jobs that ended from the request's `since` to its `until`, and what slurmdbd may hide from
-/// this user.
+/// Requests the jobs that ended from the request's `since` to its `until`, or the use of the jobs
+/// that it names. Also returns what slurmdbd may hide from this user.
 pub(crate) fn finished(
     libslurm: &mut Libslurm,
     request: &Request,
@@ -63,10 +65,11 @@ pub(crate) fn finished(
     Ok((visibility, finished))
 }
 
-/// The name of the failed call if slurm.conf names no slurmdbd.
+/// The text in place of a failed call if slurm.conf names no slurmdbd or no cluster.
 pub(crate) const ACCOUNTING_CONF: &str = "slurm.conf";
 
-/// Reads the accounting settings of slurm.conf.
+/// Reads the accounting settings of libslurm's own configuration. An error if they name no slurmdbd
+/// or no cluster.
 pub(crate) fn accounting_conf(libslurm: &mut Libslurm) -> CallResult<OwnConf> {
     let read = libslurm.own_conf(|conf| {
         (conf.cluster_name().to_vec(), lossy(conf.accounting_storage_type()), conf.slurm_user_id)
@@ -95,7 +98,7 @@ fn visibility(connection: &DbdConnection, own: &OwnConf) -> CallResult<Visibilit
     Ok(Visibility { private, privileged: Some(privileged) })
 }
 
-/// The words of PrivateData.
+/// Asks slurmdbd for the words of its PrivateData.
 #[cfg(not(slurm_ge_2605))]
 fn private(connection: &DbdConnection) -> CallResult<Vec<String>> {
     let config = connection.config()?;
@@ -103,16 +106,16 @@ fn private(connection: &DbdConnection) -> CallResult<Vec<String>> {
     Ok(pair.map_or_else(Vec::new, |pair| words(pair.value())))
 }
 
-/// From 26.05 on slurmdbd tells nobody its PrivateData. Then only a user who sees everything in any
-/// case can be sure to.
+/// Returns that jobs are private: from 26.05 on slurmdbd tells nobody its PrivateData. Then only a
+/// user who sees everything in any case can be sure to.
 #[cfg(slurm_ge_2605)]
 #[expect(clippy::unnecessary_wraps, reason = "older releases are asked")]
 fn private(_: &DbdConnection) -> CallResult<Vec<String>> {
     Ok(vec!["jobs".to_owned()])
 }
 
-/// Whether this user is root or SlurmUser, or has this admin level in slurmdbd's record of the
-/// user, if there is one.
+/// Whether this user is root or SlurmUser, or has at least this admin level in slurmdbd's record of
+/// the user.
 pub(crate) fn has_level(connection: &DbdConnection, own: &OwnConf, level: u32) -> CallResult<bool> {
     let me = Uid::effective().as_raw();
     if me == 0 || me == own.slurm_user {
@@ -174,7 +177,7 @@ fn used(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallRe
     Ok(requested.map(used).collect())
 }
 
-/// The numbers of the GPU TRES: those for all types together, and those for one type.
+/// Requests the numbers of the TRES that count GPUs: of all types together, or of one type.
 fn gpus(connection: &DbdConnection) -> CallResult<Vec<(u32, GpuTres)>> {
     let records = connection.tres()?;
     let all = not_empty(records.get(), "slurmdb_tres_get", "TRES")?;
@@ -190,8 +193,8 @@ fn qos(connection: &DbdConnection) -> CallResult<Vec<(u32, String)>> {
     Ok(all.into_iter().map(|qos| (qos.id, name(qos.name()))).collect())
 }
 
-/// An error if there are none: jobs have them, and slurmdbd answers a query that has failed in its
-/// database with an empty list.
+/// Returns a list of slurmdbd, or an error if it is empty: jobs have these records, and slurmdbd
+/// answers a query that has failed in its database with an empty list.
 fn not_empty<T>(all: Vec<T>, call: &'static str, what: &str) -> CallResult<Vec<T>> {
     if !all.is_empty() {
         return Ok(all);
@@ -201,7 +204,8 @@ fn not_empty<T>(all: Vec<T>, call: &'static str, what: &str) -> CallResult<Vec<T
     Err(CallError { call, errno: 0, text })
 }
 
-/// The sum of all of a job's steps, or of those that began at `since` or later.
+/// Returns the sum of all steps of a job, or of those that began at `since`, Unix seconds, or
+/// later.
 fn steps(record: Unpacked<'_, slurmdb_job_rec_t>, since: Option<i64>) -> Steps {
     let mut steps = Steps::default();
     let all = record.steps().into_iter();
@@ -217,18 +221,18 @@ fn wide(number: impl Into<u64>) -> u64 {
     number.into()
 }
 
-/// Numbers of states, in the form that slurmdbd needs.
+/// Returns the numbers of the final states and [`RESIZING`], as the texts that slurmdbd needs.
 fn states() -> impl Iterator<Item = CString> {
     let numbers = FINAL_STATES.iter().map(|(number, _)| *number).chain([RESIZING]);
     numbers.filter_map(|number| CString::new(number.to_string()).ok())
 }
 
-/// The requested time.
+/// Returns the two ends of the requested time, Unix seconds.
 fn time(request: &Request) -> [i64; 2] {
     [request.since, request.until].map(|time| time.unwrap_or(0))
 }
 
-/// `PrivateData = jobs,usage`.
+/// Splits a value of PrivateData such as `jobs,usage` into words in lower case, without `none`.
 #[cfg(not(slurm_ge_2605))]
 fn words(list: &[u8]) -> Vec<String> {
     let words = list

@@ -2,7 +2,7 @@
 //! of them.
 //!
 //! In every type of number, floats included, slurmctld uses two values for "none" and "no limit";
-//! both are `None` here.
+//! both become `None` here.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use crate::long_double::LongDouble;
 use crate::unpacked::Unpacked;
 use crate::values::{NO_VAL, name, number, number64, text};
 
-/// `SLURMDB_FS_USE_PARENT`: it uses the shares of its parent.
+/// `SLURMDB_FS_USE_PARENT`: the association uses the shares of its parent.
 const USE_PARENT: u32 = 0x7fff_ffff;
 
-/// Copies the accounts and QOS of the reply, and with `users` the associations of users. Only with
-/// `limits` slurmctld counts what they use.
+/// Copies the accounts and QOS of the reply, and with `users` the associations of users. Without
+/// `limits` slurmctld does not count what they use, and these counts are `None`.
 pub(crate) fn from_reply(
     reply: Unpacked<'_, assoc_mgr_info_msg_t>,
     users: bool,
@@ -130,7 +130,8 @@ fn qos(record: Unpacked<'_, slurmdb_qos_rec_t>, names: &[String], limits: bool) 
     })
 }
 
-/// The TRES that are used, were used, or have a limit.
+/// Returns the TRES by name that are used, were used, or have a limit. `tres` reads one by its
+/// index.
 fn by_name(names: &[String], tres: impl Fn(usize) -> TresUse) -> BTreeMap<String, TresUse> {
     let all = names.iter().enumerate().map(|(index, name)| (name.clone(), tres(index)));
     let is_seen = |tres: &TresUse| {
@@ -142,12 +143,12 @@ fn by_name(names: &[String], tres: impl Fn(usize) -> TresUse) -> BTreeMap<String
     all.filter(|(_, tres)| is_seen(tres)).collect()
 }
 
-/// An array is empty, or has a number for each TRES.
+/// Returns the limit of the TRES with this index; `None` if it is not set, or the array is empty.
 fn at(array: &[u64], index: usize) -> Option<u64> {
     array.get(index).copied().and_then(number64)
 }
 
-/// The used amount of a TRES: nothing if slurmctld sent no array.
+/// Returns the used amount of the TRES with this index; 0 if slurmctld sent no array.
 fn used(array: &[u64], index: usize) -> Option<u64> {
     array.get(index).map_or(Some(0), |used| number64(*used))
 }
@@ -156,7 +157,8 @@ fn seconds(array: &[impl LongDouble], index: usize) -> Option<u64> {
     array.get(index).map_or(Some(0), |seconds| value(seconds.to_f64()).map(whole))
 }
 
-/// A float; `None` if it is a value that means none or no limit, or not a number.
+/// Returns a float of the reply; `None` if it is a value that means none or no limit, infinite, or
+/// not a number.
 fn value(value: f64) -> Option<f64> {
     const NO_VAL64: f64 = 18_446_744_073_709_551_614.0;
     let is_none = value == f64::from(NO_VAL) || value == f64::from(u32::MAX) || value >= NO_VAL64;

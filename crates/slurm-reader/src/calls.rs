@@ -1,5 +1,5 @@
-//! libslurm's functions: the only file that calls them, with what each leaves behind and which
-//! function frees that.
+//! Calls of libslurm's functions, which no other file makes: with the reply that each leaves
+//! behind, and the function that frees it.
 //!
 //! Every call may block for any time, and `slurm_init` may end the process. A reply is freed
 //! exactly once, on every path, by its owner, and what is read from it lives no longer. Knows no
@@ -47,10 +47,10 @@ const LOCAL: u16 = 1 << 4;
 /// `SHOW_FUTURE`: include nodes that are not there yet.
 const FUTURE: u16 = 1 << 7;
 
-/// `ASSOC_MGR_INFO_FLAG_ASSOC` and `ASSOC_MGR_INFO_FLAG_QOS`.
+/// `ASSOC_MGR_INFO_FLAG_ASSOC` and `ASSOC_MGR_INFO_FLAG_QOS`: request associations and QOS.
 const ASSOCIATIONS_AND_QOS: u32 = 1 | 1 << 2;
 
-/// `ASSOC_MGR_INFO_FLAG_USERS`.
+/// `ASSOC_MGR_INFO_FLAG_USERS`: request slurmdbd's records of users.
 const USERS: u32 = 1 << 1;
 
 /// `SLURMDB_JOB_FLAG_NOTSET`: no condition on how a job was started.
@@ -59,13 +59,14 @@ const ANY_START: u8 = 1;
 /// `SLURM_SUCCESS`, as C functions return it.
 const SUCCESS: c_int = 0;
 
-/// `STAT_COMMAND_GET` and `STAT_COMMAND_RESET`.
+/// `STAT_COMMAND_GET`: the command that requests the statistics.
 const GET: u16 = 1;
+/// `STAT_COMMAND_RESET`: the command that resets the statistics.
 const RESET: u16 = 0;
 const _: () =
     assert!(c::STAT_COMMAND_GET == 1 && c::STAT_COMMAND_RESET == 0, "getting is not resetting");
 
-/// The word that a function of libslurm has for a number.
+/// Returns libslurm's word for a number, by the function that has it; `None` if the word is empty.
 macro_rules! word {
     ($function:expr, $number:expr) => {{
         // SAFETY: takes any number.
@@ -79,16 +80,16 @@ macro_rules! word {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}: {text}{}", number(*.errno))]
 pub struct CallError {
-    /// libslurm's function.
+    /// The function of libslurm that failed, or the setting that prevents a call.
     pub call: &'static str,
-    /// `errno` right after the call: Slurm's own errors are above 1000; 0 if libslurm gave none, or
-    /// slurmctld sent no reply.
+    /// The `errno` right after the call: Slurm's own errors are from 1000 on; 0 if libslurm gave
+    /// none, or slurmctld sent no reply.
     pub errno: i32,
-    /// `slurm_strerror(errno)`.
+    /// The reason in words: `slurm_strerror(errno)`, or the reader's own explanation.
     pub text: String,
 }
 
-/// Slurm's number of an error, if there is one.
+/// Returns the end of an error's text, with Slurm's number of the error; empty if that is 0.
 fn number(errno: i32) -> String {
     if errno == 0 { String::new() } else { format!(" (errno {errno})") }
 }
@@ -103,8 +104,8 @@ impl CallError {
         Self { call, errno, text }
     }
 
-    /// Makes the error of a call that left `errno`: to be called before anything that could set it
-    /// again.
+    /// Makes the error of a call that has just left `errno`. Nothing that could set it again may
+    /// come in between.
     fn last(call: &'static str) -> Self {
         Self::new(call, io::Error::last_os_error().raw_os_error().unwrap_or_default())
     }
@@ -113,16 +114,16 @@ impl CallError {
 /// The result of a call, or the reason why it failed.
 pub(crate) type CallResult<T> = Result<T, CallError>;
 
-/// A result that the caller must free.
+/// A type of which libslurm leaves a value that its caller must free.
 pub(crate) trait Freed {
-    /// Frees it, and all that it points to.
+    /// Frees a value, and all that it points to.
     ///
     /// # Safety
     /// A call has left it, and nobody else frees it.
     unsafe fn free(pointer: *mut Self);
 }
 
-/// The only owner of a reply.
+/// The only owner of a reply, which frees it when it is dropped.
 #[derive(Debug)]
 pub(crate) struct RawReply<T: Freed>(NonNull<T>);
 
@@ -194,13 +195,15 @@ impl<T> Records<T> {
 
 /// A list of this process's own elements, which libslurm only reads.
 struct OwnList<T> {
-    /// Destroyed before its elements: fields are dropped in order. Without elements there is none.
+    /// libslurm's list; `None` if there are no elements. It is destroyed before its elements,
+    /// because fields are dropped in order.
     list: Option<RawReply<c::xlist>>,
     _elements: Vec<T>,
 }
 
 impl<T> OwnList<T> {
-    /// `pointer` gives what libslurm expects of an element: a pointer to it, or to its text.
+    /// Makes a list. `pointer` gives what libslurm expects of an element: a pointer to it, or to
+    /// its text.
     fn new(elements: impl IntoIterator<Item = T>, pointer: fn(&mut T) -> *mut c_void) -> Self {
         let mut elements: Vec<T> = elements.into_iter().collect();
         let mut list = None;
@@ -216,7 +219,8 @@ impl<T> OwnList<T> {
         Self { list, _elements: elements }
     }
 
-    /// The pointer for libslurm's functions, valid as long as `self`.
+    /// Returns the pointer for libslurm's functions, valid as long as `self`; NULL without
+    /// elements.
     fn pointer(&self) -> *mut c::xlist {
         self.list.as_ref().map_or(ptr::null_mut(), |list| list.0.as_ptr())
     }
@@ -226,7 +230,8 @@ fn texts(texts: impl IntoIterator<Item = CString>) -> OwnList<CString> {
     OwnList::new(texts, |text| text.as_ptr().cast_mut().cast())
 }
 
-/// Whole jobs.
+/// Makes the list of jobs for slurmdbd's condition, with all their steps. A job is given as its id
+/// and `NO_VAL`, or as its array's id and its task.
 fn whole_jobs(ids: &[(u32, u32)]) -> OwnList<c::slurm_selected_step_t> {
     let jobs = ids.iter().map(|&(id, task)| {
         let mut job = c::slurm_selected_step_t {
@@ -242,7 +247,7 @@ fn whole_jobs(ids: &[(u32, u32)]) -> OwnList<c::slurm_selected_step_t> {
     OwnList::new(jobs, |job| ptr::from_mut(job).cast())
 }
 
-/// An initialized libslurm. It has static state, so there is only one, in one thread.
+/// An initialized libslurm. libslurm has static state, so there is only one value, in one thread.
 #[derive(Debug)]
 pub(crate) struct Libslurm(PhantomData<*mut ()>);
 
@@ -256,15 +261,16 @@ macro_rules! reply {
     }};
 }
 
-/// The calls that leave a reply, unless nothing has changed since a moment, each with the function
-/// that frees it.
+/// Defines the calls that leave a reply unless nothing has changed since a moment, each with the
+/// function that frees the reply.
 macro_rules! loads {
     ($($name:ident: $reply:ty, |$since:ident, $out:ident| $function:ident($($argument:expr),*),
         $free:path;)+) => {
         impl Libslurm {
             $(
-                /// `None` if nothing has changed since `since`. If that is 0, "unchanged" is not a
-                /// valid answer.
+                /// Requests the reply; `None` if nothing has changed since `since`, Unix seconds.
+                /// With `since` 0 the reply is requested whole, and the answer "unchanged" is an
+                /// error.
                 pub(crate) fn $name(&mut self, $since: i64)
                     -> CallResult<Option<RawReply<$reply>>> {
                     unchanged_since($since, reply!(|$out| $function($($argument),*)))
@@ -276,7 +282,7 @@ macro_rules! loads {
     };
 }
 
-/// Names the function that frees each type.
+/// Implements [`Freed`] for each type by the function that frees it.
 macro_rules! freed {
     ($($reply:ty: $free:path;)+) => {
         $(impl Freed for $reply {
@@ -326,7 +332,8 @@ fn unchanged_since<T>(since: i64, reply: CallResult<T>) -> CallResult<Option<T>>
 }
 
 impl Libslurm {
-    /// Reads `conf`, or else the file in SLURM_CONF, or else libslurm's default slurm.conf.
+    /// Initializes libslurm with `conf`, or else the file in SLURM_CONF, or else libslurm's default
+    /// slurm.conf.
     ///
     /// If libslurm cannot read it, libslurm ends the process with status 1, after retrying for up
     /// to a minute.
@@ -338,14 +345,14 @@ impl Libslurm {
         Self(PhantomData)
     }
 
-    /// `slurm_get_statistics`.
+    /// Requests the statistics: `slurm_get_statistics`.
     pub(crate) fn statistics(&mut self) -> CallResult<RawReply<c::stats_info_response_msg_t>> {
         // A request with all bytes zero would be a reset, so the command is always set.
         let mut request = c::stats_info_request_msg_t { command_id: GET };
         reply!(|out| slurm_get_statistics(out, &raw mut request))
     }
 
-    /// `slurm_reset_statistics`: needs an operator.
+    /// Resets slurmctld's counters: `slurm_reset_statistics`. It needs an operator.
     pub(crate) fn reset(&mut self) -> CallResult<()> {
         let mut request = c::stats_info_request_msg_t { command_id: RESET };
         Errno::clear();
@@ -354,14 +361,15 @@ impl Libslurm {
         if code == SUCCESS { Ok(()) } else { Err(CallError::last("slurm_reset_statistics")) }
     }
 
-    /// `slurm_load_assoc_mgr_info` for all associations and QOS.
+    /// Requests all associations and QOS: `slurm_load_assoc_mgr_info`.
     pub(crate) fn associations(&mut self) -> CallResult<RawReply<c::assoc_mgr_info_msg_t>> {
         let mut request =
             c::assoc_mgr_info_request_msg_t { flags: ASSOCIATIONS_AND_QOS, ..Default::default() };
         reply!(|out| slurm_load_assoc_mgr_info(&raw mut request, out))
     }
 
-    /// `slurm_load_assoc_mgr_info` for the user with this name.
+    /// Requests slurmctld's copy of slurmdbd's record of the user with this name:
+    /// `slurm_load_assoc_mgr_info`.
     pub(crate) fn user(&mut self, name: &CStr) -> CallResult<RawReply<c::assoc_mgr_info_msg_t>> {
         let flags = USERS;
         let users = texts([name.to_owned()]);
@@ -371,8 +379,8 @@ impl Libslurm {
         reply!(|out| slurm_load_assoc_mgr_info(&raw mut request, out))
     }
 
-    /// `slurm_ping` of the controller at this index in libslurm's own list, if there is one. With
-    /// the index after the last one libslurm would read past the end.
+    /// Whether the controller with this index in libslurm's own list answers `slurm_ping`. An index
+    /// after the last one is not passed on, because libslurm would read past the end.
     pub(crate) fn ping(&mut self, index: u32) -> bool {
         let is_listed = self.own_conf(|conf| index < conf.control_cnt).unwrap_or(false);
         // SAFETY: takes an index of the list.
@@ -380,8 +388,8 @@ impl Libslurm {
         is_listed && c_int::try_from(index).is_ok_and(answers)
     }
 
-    /// Reads libslurm's own configuration. It was read when this process started, and slurmctld's
-    /// may differ by now.
+    /// Reads libslurm's own configuration; `None` if there is none. It was read when this process
+    /// started, and slurmctld's may differ by now.
     pub(crate) fn own_conf<T>(
         &mut self,
         read: impl FnOnce(Unpacked<'_, c::slurm_conf_t>) -> T,
@@ -390,10 +398,10 @@ impl Libslurm {
         self.locked_conf(|conf| read(unsafe { Unpacked::new(conf) }))
     }
 
-    /// Leaves only one controller in libslurm's own list, until the whole list is put back; `None`
-    /// if none has this index.
-    pub(crate) fn list_only(&mut self, index: usize) -> Option<ListedControllers> {
-        let list_only = |conf: &mut c::slurm_conf_t| {
+    /// Leaves only the controller with this index in libslurm's own list, until the whole list is
+    /// put back by `list_all`; `None` if no controller has this index.
+    pub(crate) fn list_one_controller(&mut self, index: usize) -> Option<ListedControllers> {
+        let list_one_controller = |conf: &mut c::slurm_conf_t| {
             let has_index = index < usize::try_from(conf.control_cnt).unwrap_or(0);
             if !has_index || conf.control_machine.is_null() || conf.control_addr.is_null() {
                 return None;
@@ -406,10 +414,10 @@ impl Libslurm {
             conf.slurmctld_addr = ptr::null_mut();
             Some(listed)
         };
-        self.locked_conf(list_only).flatten()
+        self.locked_conf(list_one_controller).flatten()
     }
 
-    /// Puts the whole list back.
+    /// Puts all controllers back into libslurm's own list.
     pub(crate) fn list_all(&mut self, listed: ListedControllers) {
         self.locked_conf(|conf| {
             // SAFETY: it was below the count before.
@@ -441,8 +449,8 @@ impl Libslurm {
     }
 }
 
-/// The part of libslurm's own configuration that is replaced while one controller is listed alone.
-/// SlurmctldAddr takes precedence over their addresses.
+/// The part of libslurm's own configuration that is replaced while it lists one controller alone.
+/// SlurmctldAddr is part of it because it takes precedence over the controllers' addresses.
 #[derive(Debug)]
 pub(crate) struct ListedControllers {
     index: usize,
@@ -450,11 +458,11 @@ pub(crate) struct ListedControllers {
     address: *mut c_char,
 }
 
-/// Exchanges a controller and the first one, so that libslurm's arrays remain what they were made
-/// as.
+/// Exchanges the controller with this index and the first one, so that libslurm's arrays keep all
+/// their elements.
 ///
 /// # Safety
-/// Both arrays have an element with this index.
+/// The arrays of names and of addresses both have an element with this index.
 unsafe fn swap_with_first(conf: &mut c::slurm_conf_t, index: usize) {
     for array in [conf.control_machine, conf.control_addr] {
         // SAFETY: an element of the array.
@@ -467,7 +475,7 @@ unsafe fn swap_with_first(conf: &mut c::slurm_conf_t, index: usize) {
 /// A connection to slurmdbd, closed when it is dropped.
 pub(crate) struct DbdConnection(NonNull<c_void>);
 
-/// Calls a function that returns a list of what the table says.
+/// Calls a function that returns a list of records on the connection to slurmdbd.
 macro_rules! records {
     ($function:ident($($argument:expr),*)) => {{
         // SAFETY: the connection is open; the condition, and the lists in it, live during the call,
@@ -480,7 +488,7 @@ macro_rules! records {
 }
 
 impl DbdConnection {
-    /// The pairs of slurmdbd.conf.
+    /// Requests slurmdbd's configuration, as pairs of a key and a value.
     #[cfg(not(slurm_ge_2605))]
     pub(crate) fn config(&self) -> CallResult<Records<KeyPair>> {
         records!(slurmdb_config_get(self.0.as_ptr()))
@@ -496,9 +504,9 @@ impl DbdConnection {
         records!(slurmdb_users_get(self.0.as_ptr(), &raw mut condition))
     }
 
-    /// The job records of a cluster: with these states, which are numbers, or in any; these jobs,
-    /// each by its job id and `NO_VAL` or by its array's id and its task, or any; with
-    /// `JOBCOND_FLAG_*`; in this time, to which both ends belong.
+    /// Requests the job records of a cluster. `states` are numbers of states; none means any.
+    /// `jobs` are given as a job id and `NO_VAL`, or as an array's id and its task; none means any.
+    /// `flags` are `JOBCOND_FLAG_*`. The time is in Unix seconds, and both ends belong to it.
     pub(crate) fn jobs(
         &self,
         cluster: &CStr,
@@ -522,7 +530,7 @@ impl DbdConnection {
         records!(slurmdb_jobs_get(self.0.as_ptr(), &raw mut condition))
     }
 
-    /// All TRES that there are or were.
+    /// Requests all TRES, also those that were deleted.
     pub(crate) fn tres(&self) -> CallResult<Records<c::slurmdb_tres_rec_t>> {
         let mut condition = c::slurmdb_tres_cond_t { with_deleted: 1, ..Default::default() };
         // SAFETY: takes a condition and sets what is not 0 in it.
@@ -543,7 +551,7 @@ impl DbdConnection {
         records!(slurmdb_qos_get(self.0.as_ptr(), &raw mut condition))
     }
 
-    /// slurmdbd's statistics of itself.
+    /// Requests slurmdbd's statistics of itself.
     pub(crate) fn statistics(&self) -> CallResult<RawReply<c::slurmdb_stats_rec_t>> {
         reply!(|out| slurmdb_get_stats(self.0.as_ptr(), out))
     }
@@ -571,17 +579,18 @@ pub(crate) fn give_memory_back() {
     unsafe { libc::malloc_trim(0) };
 }
 
-/// A job's state, with flags as suffixes.
+/// Returns libslurm's one word for a job's state, in which a flag such as COMPLETING hides the base
+/// state.
 pub(crate) fn job_state_word(state: u32) -> Option<String> {
     word!(c::slurm_job_state_string, state)
 }
 
-/// A node's state, with flags as suffixes.
+/// Returns libslurm's word for a node's state, with a suffix for some flags.
 pub(crate) fn node_state_word(state: u32) -> Option<String> {
     word!(c::slurm_node_state_string, state)
 }
 
-/// The word for why a job is pending.
+/// Returns libslurm's word for the reason why a job is pending.
 pub(crate) fn reason_word(number: u32) -> Option<String> {
     word!(reason_string, number)
 }

@@ -1,8 +1,9 @@
-//! libslurm as the conversation uses it: each request by its calls, and the reply as a plain type.
+//! Answers the daemon's requests by libslurm: each by its calls, with the reply as a plain type.
 //!
-//! Every call may block for any time, and [`Client::init`] may end the process. A reply of a survey
-//! is counted while it is walked and freed at once, and its memory is returned to the kernel. If
-//! nothing has changed since the time in the request, slurmctld sends no reply at all.
+//! Every call may block for any time, and [`Client::init`] may end the process. The reply of a
+//! survey is counted while it is walked, and freed at once. The memory of the replies of jobs,
+//! nodes and finished jobs is returned to the kernel. If nothing has changed since the time in the
+//! request, slurmctld sends no reply at all.
 
 use std::ffi::CStr;
 use std::time::Instant;
@@ -23,18 +24,20 @@ use crate::{
     partitions, stats, version,
 };
 
-/// An initialized libslurm, and what is remembered of the last replies.
+/// An initialized libslurm, and the facts about the last replies that the next requests depend on.
 #[derive(Debug)]
 pub struct Client {
     libslurm: Libslurm,
     own: OwnHost,
-    /// Whether no job waited. Backfill makes plans again in every cycle, and the scheduler gives
-    /// another reason (BeginTime), and slurmctld calls the jobs unchanged all the same.
+    /// Whether no job was pending in the last reply. While one is, jobs are always requested whole:
+    /// slurmctld calls them unchanged although backfill makes plans again in every cycle, and the
+    /// scheduler gives another reason (BeginTime).
     none_waits: bool,
-    /// Whether a node was in an active reservation. That one without the flag MAINT has ended is no
-    /// change of its nodes.
+    /// Whether a node was in an active reservation in the last reply. While one is, nodes are
+    /// always requested whole: slurmctld calls them unchanged when a reservation without the flag
+    /// MAINT has ended.
     is_reserved: bool,
-    /// Whether slurmctld counts what associations use.
+    /// Whether slurmctld counts what associations use: AccountingStorageEnforce has `limits`.
     limits: bool,
 }
 
@@ -112,7 +115,8 @@ impl Rpcs for Client {
 }
 
 impl Client {
-    /// Reads `conf`, or else the file in SLURM_CONF, or else libslurm's default slurm.conf.
+    /// Initializes libslurm with `conf`, or else the file in SLURM_CONF, or else libslurm's default
+    /// slurm.conf.
     ///
     /// If libslurm cannot read it, libslurm ends the process with status 1, after retrying for up
     /// to a minute.
@@ -123,7 +127,8 @@ impl Client {
         Self { libslurm, own, none_waits: false, is_reserved: false, limits: false }
     }
 
-    /// `None` if nothing has changed since the last reply, nor what is no change for slurmctld.
+    /// Requests and counts the jobs; `None` if nothing has changed since the request's `since`, not
+    /// even what slurmctld does not call a change.
     fn jobs(&mut self, request: &Request) -> CallResult<Option<Reply>> {
         let sent = Instant::now();
         let since = request.since.filter(|_| self.none_waits).unwrap_or(0);
@@ -163,7 +168,8 @@ impl Client {
         Ok(self.libslurm.nodes(since)?.map(|reply| nodes::from_reply(reply.get(), options)))
     }
 
-    /// Whether nodes that are powered up or down are no change for slurmctld: up to 22.05.
+    /// Whether power saving is configured, and slurmctld calls nodes unchanged that it powers up or
+    /// down, as it does up to 22.05.
     fn saves_power_silently(&mut self) -> bool {
         let saves_power = |conf: Unpacked<'_, slurm_conf_t>| {
             !conf.suspend_program.is_null() || !conf.resume_program.is_null()

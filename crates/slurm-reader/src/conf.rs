@@ -8,7 +8,7 @@ use slurm_sys::slurm_conf_t;
 use crate::unpacked::Unpacked;
 use crate::values::{lossy, text};
 
-/// PrivateData, by bit, in slurm.conf's words.
+/// The words of PrivateData in slurm.conf, by bit.
 const PRIVATE: [&str; 9] = [
     "jobs",
     "nodes",
@@ -21,7 +21,7 @@ const PRIVATE: [&str; 9] = [
     "events",
 ];
 
-/// `ACCOUNTING_ENFORCE_LIMITS`.
+/// `ACCOUNTING_ENFORCE_LIMITS`: the bit for `limits` in AccountingStorageEnforce.
 const ENFORCE_LIMITS: u16 = 2;
 
 /// The parts of slurmctld's configuration that are needed here.
@@ -30,7 +30,7 @@ pub struct Conf {
     /// Moment at which slurmctld wrote the reply: Unix seconds on its clock. The `since` of the
     /// next request.
     pub last_update: i64,
-    /// ClusterName.
+    /// ClusterName; `None` if slurmctld sent none.
     pub cluster: Option<String>,
     /// The part that this process's user may not see. `privileged` is `None` if slurmdbd decides.
     pub visibility: Visibility,
@@ -41,7 +41,7 @@ pub struct Conf {
 }
 
 impl Conf {
-    /// Whether it is the same configuration, sent again.
+    /// Whether another configuration is this one, sent again.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         *self == Self { last_update: self.last_update, ..other.clone() }
     }
@@ -52,7 +52,7 @@ impl Conf {
     }
 }
 
-/// Copies the reply.
+/// Copies the needed parts of slurmctld's configuration.
 pub(crate) fn from_reply(reply: Unpacked<'_, slurm_conf_t>) -> Conf {
     let accounting = text(reply.accounting_storage_type());
     let privileged =
@@ -66,7 +66,7 @@ pub(crate) fn from_reply(reply: Unpacked<'_, slurm_conf_t>) -> Conf {
     }
 }
 
-/// The hosts of SlurmctldHost, the primary first.
+/// Returns the names of the hosts in SlurmctldHost, the primary first.
 pub(crate) fn controllers(conf: Unpacked<'_, slurm_conf_t>) -> Vec<String> {
     conf.control_machine().map(lossy).collect()
 }
@@ -75,8 +75,9 @@ fn private(bits: u16) -> Vec<String> {
     flag_words(bits.into(), |bit| PRIVATE.get(usize::try_from(bit).ok()?).copied())
 }
 
-/// root and SlurmUser see everything. Operators are defined in slurmdbd: without it there are none,
-/// and with it [`crate::rpcs::Rpcs::operator`] asks.
+/// Whether this user sees what PrivateData hides, as root and SlurmUser do. Operators are defined
+/// in slurmdbd: without slurmdbd there are none, and with it the answer is `None`, and
+/// [`crate::rpcs::Rpcs::operator`] asks.
 fn privileged(me: u32, slurm_user: u32, accounting: Option<&str>) -> Option<bool> {
     if me == 0 || me == slurm_user {
         return Some(true);

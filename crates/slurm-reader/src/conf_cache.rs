@@ -15,8 +15,8 @@ use crate::calls::CallError;
 use crate::conf::Conf;
 use crate::rpcs::Rpcs;
 
-/// Age that the configuration may have: less than the time between surveys, and enough for the
-/// requests of one survey.
+/// Age from which on the configuration is requested again: less than the time between surveys, and
+/// enough for the requests of one survey.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Time to wait before another attempt after slurmctld did not answer.
@@ -25,21 +25,27 @@ const RETRIED: Duration = Duration::from_secs(5);
 /// The longest pause between two requests for ClusterName.
 const SELDOM: Duration = Duration::from_secs(300);
 
-/// Age that slurmdbd's answer may have: it can change while slurm.conf does not.
+/// Age from which on slurmctld is asked again whether this user is an operator. That is in
+/// slurmdbd's records, and can change while slurm.conf does not.
 const OPERATOR_AGE: Duration = Duration::from_secs(60);
 
 /// slurmctld's configuration, as far as it is known.
 pub(crate) struct ConfCache {
     conf: Option<Conf>,
-    /// ClusterName of libslurm's own configuration.
+    /// ClusterName of libslurm's own configuration; `None` if it has none.
     own_cluster: Option<String>,
-    /// Moment at which slurmctld is next asked for ClusterName, and the length of that pause.
+    /// Moment from which on slurmctld may be asked for ClusterName again, and the length of the
+    /// pause until then.
     next_request: Option<(Instant, Duration)>,
-    /// Moments at which the configuration was last confirmed, and last sent whole.
+    /// Moment at which slurmctld last sent the configuration or called it unchanged; `None` after a
+    /// failure.
     confirmed_at: Option<Instant>,
+    /// Moment at which slurmctld last sent the configuration; `None` after a failure.
     sent_at: Option<Instant>,
+    /// The last failure of a request for the configuration, and when it ended.
     failed: Option<(CallError, Instant)>,
-    /// Whether this user is an operator, and when slurmctld answered that.
+    /// The last answer to whether this user is an operator, and when it came. The answer is `None`
+    /// if slurmctld did not say.
     operator: Option<(Option<bool>, Instant)>,
     clock: fn() -> Instant,
 }
@@ -59,7 +65,8 @@ impl ConfCache {
         }
     }
 
-    /// ClusterName.
+    /// Returns ClusterName, from libslurm's own configuration or else from slurmctld; `None` if
+    /// neither has it.
     pub(crate) fn cluster(&self) -> Option<String> {
         let reported = || self.conf.as_ref().and_then(|conf| conf.cluster.clone());
         self.own_cluster.clone().or_else(reported)
@@ -103,11 +110,12 @@ impl ConfCache {
         Ok(())
     }
 
-    /// The part that the reply to this request may lack. Nobody could use the reply without knowing
-    /// it, so it is requested first. Like the reply, the configuration is requested whole if the
-    /// request has no `since`; for a reply that can never be called unchanged, it is enough that it
-    /// was confirmed a moment ago for another. slurmdbd has its own PrivateData, which is requested
-    /// with the reply.
+    /// Returns the part that the reply to this request may lack; `None` if slurm.conf's PrivateData
+    /// cannot reduce the reply. Nobody could use the reply without knowing it, so it is requested
+    /// first. Like the reply, the configuration is requested whole if the request has no `since`;
+    /// for a reply that can never be called unchanged, it is enough that the configuration was
+    /// confirmed a moment ago for another reply. slurmdbd has its own PrivateData, which is
+    /// requested with the reply.
     pub(crate) fn visibility(
         &mut self,
         rpcs: &mut impl Rpcs,

@@ -1,11 +1,11 @@
 //! slurmdbd's own statistics: `slurmdb_get_stats`, with a new connection for each request.
 //!
-//! slurmdbd gives them to SlurmUser, to root and to users with AdminLevel=Admin, but not to
-//! operators.
+//! slurmdbd gives its statistics to SlurmUser, to root and to users with AdminLevel=Admin, but not
+//! to operators.
 
 use std::ffi::CStr;
 
-use slurm_snapshot::{DbdRollup, DbdStatistics, RpcType, RpcUser, errno};
+use slurm_snapshot::{DbdRollup, DbdStatistics, RpcType, RpcUser, errno, moment};
 use slurm_sys::{
     SLURMDB_ADMIN_SUPER_USER, slurmdb_rollup_stats_t, slurmdb_rpc_obj_t, slurmdb_stats_rec_t,
 };
@@ -13,12 +13,12 @@ use slurm_sys::{
 use crate::accounting::{accounting_conf, has_level};
 use crate::calls::{CallError, CallResult, Libslurm};
 use crate::unpacked::Unpacked;
-use crate::values::moment;
 
-/// Indices of arrays: `DBD_ROLLUP_HOUR` and so on.
+/// Names of the periods of roll-ups, in the order of `DBD_ROLLUP_HOUR` and so on, which are indices
+/// of slurmdbd's arrays.
 const PERIODS: [&str; 3] = ["hour", "day", "month"];
 
-/// Number of users that is more than ever ask one slurmdbd between two starts.
+/// Most users that are read from the reply: more than ever ask one slurmdbd between two starts.
 const MOST_USERS: usize = 65_536;
 
 /// slurmdbd's statistics of itself, by user too if `users`.
@@ -64,7 +64,7 @@ fn from_reply(
     }
 }
 
-/// The roll-ups of each period about which anything is known.
+/// Returns the roll-ups of one cluster by period, without periods about which nothing is known.
 fn rollups(row: &slurmdb_rollup_stats_t) -> impl Iterator<Item = (String, DbdRollup)> {
     PERIODS.into_iter().enumerate().filter_map(|(index, period)| {
         let time = |times: &[u64]| times.get(index).copied().filter(|time| *time > 0);

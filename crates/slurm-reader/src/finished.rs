@@ -9,24 +9,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slurm_snapshot::{
     FINAL_STATES, Finished, FinishedJob, FinishedUser, NameNumbers, RESIZING, Used, add_to, array,
-    one_more, sum_of,
+    moment, one_more, sum_of,
 };
 use slurm_sys::slurmdb_job_rec_t;
 
 use crate::unpacked::Unpacked;
 use crate::values::{NO_VAL, number};
 
-/// No time: `NO_VAL`. `INFINITE` is one more.
-const NO_TIME: i64 = 0xffff_fffe;
-
-/// Numbers of the TRES that every cluster has.
+/// Number of the TRES `cpu`, which every cluster has.
 const CPU: u32 = 1;
+/// Number of the TRES `node`, which every cluster has.
 const NODE: u32 = 4;
+/// Number of the TRES `billing`, which every cluster has.
 const BILLING: u32 = 5;
-/// TRES that a site defines, such as GPUs, have numbers from here on.
+/// First number of the TRES that a site defines, such as GPUs.
 const FIRST_OF_SITE: u32 = 1001;
 
-/// From here on a number is not a count: `NO_VAL64` and `INFINITE64`.
+/// First number that is no count of a TRES: `NO_VAL64`, and above it `INFINITE64`.
 const NO_COUNT: u64 = u64::MAX - 1;
 
 /// `JOB_COMPLETE`, the first final state.
@@ -41,14 +40,14 @@ pub(crate) const fn key(row: &slurmdb_job_rec_t) -> (u32, u32) {
     }
 }
 
-/// Whether a job has started: docs/development/decisions.md. slurmdbd itself writes `(unknown)` for
-/// a job without nodes. A job of `-N0` completes without any.
+/// Whether a job has started, by the rule in docs/development/decisions.md. slurmdbd itself writes
+/// `(unknown)` for a job without nodes. A job of `-N0` completes without any.
 fn has_started(row: Unpacked<'_, slurmdb_job_rec_t>) -> bool {
     let has_nodes = !matches!(row.nodes(), b"" | b"None assigned" | b"(unknown)" | b"(null)");
-    is_moment(row.start) && (has_nodes || u64::from(row.state) == COMPLETE)
+    moment(row.start).is_some() && (has_nodes || u64::from(row.state) == COMPLETE)
 }
 
-/// A TRES of GPUs.
+/// The kinds of TRES that count GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GpuTres {
     /// GPUs of all types together.
@@ -58,7 +57,7 @@ pub(crate) enum GpuTres {
 }
 
 impl GpuTres {
-    /// From a TRES's type and name.
+    /// Returns the kind of a TRES by its type and name; `None` if it does not count GPUs.
     pub(crate) fn new(kind: &[u8], name: &[u8]) -> Option<Self> {
         match name {
             _ if kind != b"gres" => None,
@@ -68,26 +67,27 @@ impl GpuTres {
     }
 }
 
-/// The fold over slurmdbd's rows.
+/// The counts of slurmdbd's rows that were added so far.
 #[derive(Debug)]
 pub(crate) struct FinishedFold {
     /// Whether to record which jobs have started.
     with_steps: bool,
-    /// Users without an association, whom slurmdbd does not name, by id: the index of the name that
-    /// the host's name services have, as sacct finds it.
+    /// Indices of the names of users without an association, by user id. slurmdbd does not name
+    /// them, so their names come from the host's name services, as in sacct.
     without_association: BTreeMap<u32, u32>,
-    /// Only jobs that ended in this time are counted; both ends belong to it.
+    /// The requested time, in which jobs ended to be counted, Unix seconds; both ends belong to it.
     time: [i64; 2],
     /// Whether any row came.
     has_rows: bool,
-    /// The newest end before that time.
+    /// Newest end of a row before the requested time, Unix seconds.
     before: Option<i64>,
     jobs: Vec<FinishedJob>,
-    /// Their ids. slurmdbd returns a job that waits in a reservation once for each version of the
-    /// reservation.
+    /// The `db_index` of each job in `jobs`. slurmdbd returns a job that waits in a reservation
+    /// once for each version of the reservation.
     ids: BTreeSet<u64>,
     started: Vec<(u64, (u32, u32), i64)>,
-    /// By the job's index: TRES of the site, whose meaning is requested afterwards.
+    /// TRES of the site that jobs were allocated: index of the job in `jobs`, number of the TRES,
+    /// count. Their meaning is requested afterwards.
     others: Vec<(usize, u32, u64)>,
     names: NameNumbers,
     unparsed: u64,
@@ -114,14 +114,14 @@ impl FinishedFold {
         self.has_rows
     }
 
-    /// Adds a row that ended in the time, once.
+    /// Adds a row, if it ended in the requested time and was not added before.
     pub(crate) fn add(&mut self, row: Unpacked<'_, slurmdb_job_rec_t>) {
         self.has_rows = true;
         let [from, to] = self.time;
         let has_ended =
             row.state == RESIZING || FINAL_STATES.iter().any(|(state, _)| *state == row.state);
         if !has_ended || row.end < from || row.end > to {
-            if has_ended && is_moment(row.end) && row.end < from {
+            if has_ended && moment(row.end).is_some() && row.end < from {
                 self.before = self.before.max(Some(row.end));
             }
             return;
@@ -138,7 +138,7 @@ impl FinishedFold {
                 1
             }),
         };
-        let since = if is_moment(row.eligible) { row.eligible } else { row.submit };
+        let since = moment(row.eligible).unwrap_or(row.submit);
         let wait = has_started.then(|| u64::try_from(row.start.saturating_sub(since)).unwrap_or(0));
         let partition = row
             .partition()
@@ -174,7 +174,7 @@ impl FinishedFold {
         self.jobs.push(job);
     }
 
-    /// Adds to the next job what it has got, by the text with its TRES.
+    /// Adds the allocated TRES to a job, which is the next one in `jobs`. `text` names them.
     fn add_tres(&mut self, job: &mut FinishedJob, text: &[u8]) {
         let index = self.jobs.len();
         for part in text.split(|byte| *byte == b',').filter(|part| !part.is_empty()) {
@@ -203,12 +203,12 @@ impl FinishedFold {
         number
     }
 
-    /// Whether any job had a QOS.
+    /// Whether any job has a QOS, so that names of QOS are needed.
     pub(crate) fn has_qos(&self) -> bool {
         self.jobs.iter().any(|job| job.qos > 0)
     }
 
-    /// Whether any job had a TRES of the site.
+    /// Whether any job has a TRES of the site, so that it must be known which of these are GPUs.
     pub(crate) fn has_other_tres(&self) -> bool {
         !self.others.is_empty()
     }
@@ -260,14 +260,15 @@ impl FinishedFold {
 /// The use of a job's steps, added up as sacct does it.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
-    /// In µs.
+    /// CPU time of the steps that have ended, µs.
     cpu: u64,
     is_open: bool,
 }
 
 impl Steps {
-    /// slurmdbd gives a step without an end the state and end time of its job. What the step used,
-    /// including `usage`, comes only with its end. For a cancelled job that is after the job's end,
+    /// Adds one step: its state, its CPU time in seconds and µs, and the text with its other use.
+    /// slurmdbd gives a step without an end the state and end time of its job. The use of a step,
+    /// `usage` too, comes only with its end. For a cancelled job that is after the job's end,
     /// because its tasks get SIGKILL up to KillWait later.
     pub(crate) fn add(&mut self, state: u64, [seconds, micros]: [u64; 2], usage: &[u8]) {
         self.is_open |= state < COMPLETE || usage.is_empty();
@@ -281,11 +282,7 @@ impl Steps {
     }
 }
 
-const fn is_moment(time: i64) -> bool {
-    time > 0 && time < NO_TIME
-}
-
-/// `1=4`.
+/// Parses the number and the count of a TRES, such as `1=4`. The count is 0 if it is not known.
 fn tres(part: &[u8]) -> Option<(u32, u64)> {
     let (id, count) = std::str::from_utf8(part).ok()?.split_once('=')?;
     let count: u64 = count.parse().ok()?;

@@ -2,7 +2,8 @@
 //!
 //! Pure, except for libslurm's names. A job costs a few lookups, and no allocation, except for a
 //! QOS with capitals or several of them. Only the tables grow with the names, those of invented
-//! ones up to a bound, and the times by 24 bytes per pending record.
+//! ones up to a bound, and the waits by 24 bytes for a pending record and as much again for each of
+//! its partitions.
 
 #[cfg(test)]
 mod tests;
@@ -18,21 +19,22 @@ use crate::job::Job;
 use crate::waits::Waits;
 use crate::{slurm_names, version};
 
-/// The most rows of names that anybody can invent, and as many again for those with a job that has
-/// started.
+/// Most rows of accounts or QOS by name, because anybody can invent names. For a job that has
+/// started it is twice as many.
 const MOST_ROWS: usize = 10_000;
 
 /// Tallies by the number of a state or reason.
 type NumberTallies = BTreeMap<u32, JobTally>;
 
-/// The counts so far.
+/// The counts of the jobs that were added so far.
 #[derive(Debug, Default)]
 pub(crate) struct JobsFold {
     now: i64,
-    /// The reply may have been written until then; an expected start that has passed was replaced
-    /// by the moment of writing.
+    /// Latest moment at which slurmctld may have written the reply, Unix seconds. For an expected
+    /// start that has passed it sends the moment of writing instead.
     written_by: i64,
-    /// Jobs that started at this time or later count as started.
+    /// Moment from which on a start is counted, itself included, Unix seconds; `None`: starts are
+    /// not counted.
     since: Option<i64>,
     options: ReplyOptions,
     records: u64,
@@ -51,14 +53,14 @@ struct NamedRow {
     has_started: bool,
 }
 
-/// The jobs of all accounts or QOS.
+/// The jobs by account, or by QOS.
 #[derive(Debug, Default)]
 struct NamedTable {
     rows: RowsByName<NamedRow>,
     /// Names that have rows in any case; `None`: a job with several names counts under each of
     /// them.
     kept: Option<BTreeSet<String>>,
-    /// Jobs with a name that has no row.
+    /// Jobs that have a name without a row.
     rest: NumberTallies,
 }
 
@@ -71,12 +73,13 @@ struct PartitionRow {
     eligible: Waits,
     started: Waits,
     expected: Expected,
-    /// The waits from now to the planned starts.
+    /// The times from now to the planned starts of jobs.
     starts: Waits,
 }
 
 impl JobsFold {
-    /// `now` is the reply's `last_update`; it was complete at `written_by`.
+    /// Starts with no jobs. `now` is the reply's `last_update`, `written_by` the latest moment at
+    /// which slurmctld wrote it, `since` the moment from which on starts are counted.
     pub(crate) fn new(
         now: i64,
         written_by: i64,
@@ -116,18 +119,19 @@ impl JobsFold {
         }
     }
 
-    /// A pending job has a start time too, the expected one. A job that was cancelled before its
-    /// start has its end time as start. While a job's nodes boot, its start is that of the
-    /// allocation, which slurmctld replaces when they are up.
+    /// Whether the job has started since the last reply. A pending job has a start time too, the
+    /// expected one. A job that was cancelled before its start has its end time as start. While a
+    /// job's nodes boot, its start is that of the allocation, which slurmctld replaces when they
+    /// are up.
     fn started(&self, job: &Job<'_>) -> bool {
         let is_booting = job.state & slurm_names::JOB_POWER_UP_NODE != 0;
         let is_new = |since| since <= job.start_time && job.start_time < self.now;
         job.has_started() && !is_booting && self.since.is_some_and(is_new)
     }
 
-    /// The start that slurmctld expects of a pending job. Without a plan it sends the earliest
-    /// start that the user has set, which is the eligible time then, or nothing. A job that waits
-    /// for a burst buffer gets the latest start of any job.
+    /// Returns which kind of start slurmctld expects of a pending job. Without a plan it sends the
+    /// earliest start that the user has set, which is the eligible time then, or nothing. A job
+    /// that waits for a burst buffer gets the latest start of any job.
     fn expects(&self, job: &Job<'_>) -> Expects {
         let has_no_plan = job.held
             || job.start_time <= 0
@@ -180,7 +184,8 @@ impl NamedRow {
 }
 
 impl NamedTable {
-    /// Counts a job under its only name.
+    /// Counts a job under its only name, or in the rest if that has no row and there is no room for
+    /// one.
     fn add(&mut self, name: &[u8], job: &Job<'_>, tally: JobTally) {
         let has_row =
             name.is_empty() || self.has_room(job) || self.rows.has(name) || self.is_kept(name);
@@ -191,8 +196,8 @@ impl NamedTable {
         }
     }
 
-    /// Counts a job under each name of a list as a user may have written it, and once in the rest
-    /// for those that have no row.
+    /// Counts a job under each name of a list that a user may have written. For all names that have
+    /// no row, it counts once in the rest.
     fn add_list(&mut self, list: &[u8], job: &Job<'_>, tally: JobTally) {
         if !list.contains(&b',') {
             return self.add(list, job, tally);
@@ -229,8 +234,8 @@ impl NamedTable {
     }
 }
 
-/// Whether the start of an array's record is that of its next task. Up to 22.05 it is that of the
-/// last one that backfill has planned, up to bf_max_job_array_resv tasks later.
+/// Whether the start time of an array's record is that of its next task: from 23.02 on. Up to 22.05
+/// it is that of the last task that backfill has planned, up to bf_max_job_array_resv tasks later.
 fn sends_next_start() -> bool {
     version::built_for() >= Release::new(23, 2)
 }
@@ -288,7 +293,8 @@ impl PartitionRow {
     }
 }
 
-/// Rows by name. Neighbours in a reply often have the same name, so the last row is tried first.
+/// Rows by the bytes of a name. Neighbours in a reply often have the same name, so the last row is
+/// tried first.
 #[derive(Debug, Default)]
 struct RowsByName<T> {
     indexes: HashMap<Box<[u8]>, usize>,
@@ -317,8 +323,8 @@ impl<T: Default> RowsByName<T> {
     }
 }
 
-/// The names in a list as a user may have written it: each once, without empty ones; one empty name
-/// if there is no other.
+/// Returns the names in a list that a user may have written: each once, without empty ones; one
+/// empty name if there is no other.
 fn names(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let all = || list.split(|&byte| byte == b',').filter(|name| !name.is_empty());
     let is_first =
@@ -334,8 +340,8 @@ fn by_state(numbers: &NumberTallies) -> JobStates {
     }
 }
 
-/// Adds up tallies by a word, which may be the same for several numbers; without those that have
-/// none.
+/// Adds up tallies by the word for their number; several numbers may have one word. Numbers without
+/// a word are left out.
 fn by_word(numbers: &NumberTallies, word: fn(u32) -> Option<String>) -> JobTallies {
     let mut words = JobTallies::new();
     for (word, tally) in numbers.iter().filter_map(|(number, tally)| Some((word(*number)?, tally)))

@@ -1,4 +1,5 @@
-//! `slurm_load_jobs`, counted while the reply is walked. Only what a job adds to a tally is kept.
+//! The reply of `slurm_load_jobs`, counted while it is walked. Of a job only the parts that are
+//! counted are copied.
 //!
 //! A [`Job`] borrows from the reply. The fold over jobs is safe code without C.
 
@@ -7,16 +8,16 @@ use std::time::Duration;
 use slurm_snapshot::array;
 use slurm_snapshot::gres::{self, GpuCount, Unparsed};
 use slurm_snapshot::tres;
-use slurm_snapshot::{JobTally, Jobs, PublishedJobs, ReplyOptions, sum_of};
+use slurm_snapshot::{JobTally, Jobs, PublishedJobs, ReplyOptions, moment, sum_of};
 use slurm_sys::{job_info_msg_t, slurm_job_info_t};
 
 use crate::fold::JobsFold;
 use crate::job::Job;
 use crate::slurm_names;
 use crate::unpacked::Unpacked;
-use crate::values::{moment, number, wide};
+use crate::values::{number, wide};
 
-/// Counts the reply. slurmctld needed at most `elapsed` to write it.
+/// Counts the jobs of the reply. slurmctld needed at most `elapsed` to write it.
 pub(crate) fn from_reply(
     reply: Unpacked<'_, job_info_msg_t>,
     elapsed: Duration,
@@ -31,7 +32,7 @@ pub(crate) fn from_reply(
     fold.finish()
 }
 
-/// The figures of one record that are counted.
+/// Returns the parts of a job record that are counted.
 pub(crate) fn job(record: Unpacked<'_, slurm_job_info_t>) -> Job<'_> {
     let tasks = array_tasks(record);
     let gpus = gpus(record);
@@ -78,10 +79,10 @@ fn array_tasks(record: Unpacked<'_, slurm_job_info_t>) -> Result<u64, Unparsed> 
     }
 }
 
-/// The GPUs of one task: those that it holds, or requests while it waits.
+/// Returns the GPUs of one task: those that it holds, or requests while it waits.
 ///
-/// `tres_*_str` have them only if AccountingStorageTRES does, and only its types. What is not named
-/// there is in the other texts.
+/// The texts `tres_alloc_str` and `tres_req_str` have GPUs only if AccountingStorageTRES has them,
+/// and only its types. GPUs that are not named there are in the other texts.
 fn gpus(record: Unpacked<'_, slurm_job_info_t>) -> Result<u64, Unparsed> {
     if slurm_names::job_base(record.job_state) != 0 {
         if let Some(held) = all_gpus(record.tres_alloc_str(), [(record.gres_total(), Some(1))])? {
@@ -102,8 +103,9 @@ fn gpus(record: Unpacked<'_, slurm_job_info_t>) -> Result<u64, Unparsed> {
     Ok(all_gpus(record.tres_req_str(), requested)?.unwrap_or(0))
 }
 
-/// slurmctld's own sum in `accounted`, if there is one. Otherwise the number in the first of the
-/// other texts that has one, times what that is for; the accounted types may be more.
+/// Returns slurmctld's own sum in `accounted`, a TRES text, if there is one. Otherwise it is the
+/// number in the first of the other texts that names GPUs, times the number of nodes, tasks or
+/// sockets that this text is for. It is at least the sum of the types in `accounted`.
 fn all_gpus<const N: usize>(
     accounted: &[u8],
     others: [(&[u8], Option<u32>); N],
@@ -132,7 +134,7 @@ fn memory(record: Unpacked<'_, slurm_job_info_t>) -> Result<u64, Unparsed> {
     tres::memory(text).map(|memory| memory.unwrap_or(0))
 }
 
-/// The sockets that it requests, if it names them.
+/// Returns the number of sockets that a job requests on all its nodes; `None` if it names none.
 fn sockets(record: &slurm_job_info_t, nodes: u32) -> Option<u32> {
     (record.sockets_per_node < 0xfffe)
         .then(|| u32::from(record.sockets_per_node).saturating_mul(nodes))

@@ -1,11 +1,11 @@
-//! The only code that uses libslurm: one RPC per request, whose reply is copied into plain types
-//! and freed at once.
+//! The only code that uses libslurm: it makes one RPC per request, copies the reply into plain
+//! types and frees it at once.
 //!
-//! Only two files are unsafe: [`calls`] makes calls and owns what they leave, and `unpacked`
-//! follows the pointers in that. `stats`, `rpc`, `jobs` and similar modules copy or count. libslurm
-//! exits the process if its configuration is bad, may hang for ever, keeps static state and
-//! supports one configuration per process. Nothing here tries to survive that, because the daemon
-//! does.
+//! Only two files are unsafe: [`calls`] makes calls and owns the replies that they leave, and
+//! `unpacked` follows the pointers in these replies. `stats`, `rpc`, `jobs` and similar modules
+//! copy or count. libslurm exits the process if its configuration is bad, may hang for ever, keeps
+//! static state and supports one configuration per process. Nothing here tries to survive that: the
+//! reader is a process by itself, and the daemon starts another one.
 
 #![deny(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! The programs that would get the token in SLURM_JWT, which libslurm sends by itself, in the clear,
-//! to those that listen on the ports of slurmctld and slurmdbd.
+//! Checks which programs would get the token in SLURM_JWT. libslurm sends it by itself, in the
+//! clear, to any program that listens on the ports of slurmctld and slurmdbd.
 //!
-//! On this host, another user may have taken such a port while its program was down. The question
-//! before a call and after it is no proof, because the program may change in between.
+//! On this host, another user may have taken such a port while its program was down. The check is
+//! made before a call and after it. It is no proof, because the program may change in between.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
@@ -16,11 +16,12 @@ use crate::values::lossy;
 /// The variable with a token that libslurm sends instead of munge's credential.
 pub(crate) const TOKEN: &str = "SLURM_JWT";
 
-/// Checks who listens at those of these addresses that are this host's, if a token is used: each
-/// controller's, their virtual one, and for [`Role::Accounting`] slurmdbd's.
+/// Checks who listens on this host where libslurm would send a token, if one is used. The addresses
+/// are each controller's, their virtual one, and for [`Role::Accounting`] slurmdbd's. Addresses of
+/// other hosts are not checked.
 ///
 /// # Errors
-/// A user other than root and SlurmUser.
+/// A user other than root and SlurmUser listens there, or it is not known who does.
 pub(crate) fn check_listeners(libslurm: &mut Libslurm, role: Role) -> CallResult<()> {
     if std::env::var_os(TOKEN).is_none() {
         return Ok(());
@@ -60,7 +61,7 @@ fn check(address: SocketAddr, slurm_user: u32) -> CallResult<()> {
     check_user(address.port(), owner, &[0, slurm_user], "root nor SlurmUser").map_err(failed)
 }
 
-/// 0 for what is no port.
+/// Returns a number of slurm.conf as a port; 0 if it is none.
 fn port(number: u32) -> u16 {
     number.try_into().unwrap_or_default()
 }

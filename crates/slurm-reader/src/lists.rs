@@ -1,18 +1,18 @@
 //! The short replies: licences and reservations.
 
-use slurm_snapshot::{License, Licenses, Reservation, Reservations};
+use slurm_snapshot::{License, Licenses, Reservation, Reservations, moment};
 use slurm_sys::{license_info_msg_t, reserve_info_msg_t, slurm_license_info_t};
 
 use crate::unpacked::Unpacked;
-use crate::values::{moment, name, number};
+use crate::values::{name, number};
 
-/// `RESERVE_FLAG_MAINT`.
+/// `RESERVE_FLAG_MAINT`: the reservation is for maintenance.
 const MAINT: u64 = 1;
 
-/// `RESERVE_FLAG_TIME_FLOAT`.
+/// `RESERVE_FLAG_TIME_FLOAT`: the reservation's start stays the same time ahead.
 const TIME_FLOAT: u64 = 1 << 17;
 
-/// Copies the reply.
+/// Copies the licences of the reply.
 pub(crate) fn licenses(reply: Unpacked<'_, license_info_msg_t>) -> Licenses {
     let mut licenses = Licenses { last_update: reply.last_update, ..Licenses::default() };
     reply.lic_array().for_each(|record| {
@@ -35,8 +35,8 @@ pub(crate) fn licenses(reply: Unpacked<'_, license_info_msg_t>) -> Licenses {
     licenses
 }
 
-/// The licences of a remote one that its server reported as consumed, and how many of these nothing
-/// explains.
+/// Returns two numbers of a remote licence: those in use by all, as its server reported them, and
+/// those of them that nothing explains. `None` for a local licence.
 #[cfg(slurm_ge_2302)]
 fn of_remote(record: Unpacked<'_, slurm_license_info_t>) -> Option<[u32; 2]> {
     let known = number(record.last_consumed).zip(number(record.last_deficit));
@@ -48,7 +48,7 @@ fn of_remote(_: Unpacked<'_, slurm_license_info_t>) -> Option<[u32; 2]> {
     None
 }
 
-/// Copies the reply.
+/// Copies the reservations of the reply.
 pub(crate) fn reservations(reply: Unpacked<'_, reserve_info_msg_t>) -> Reservations {
     let mut reservations =
         Reservations { last_update: reply.last_update, ..Reservations::default() };

@@ -29,18 +29,20 @@ impl LongDouble for u128 {
     }
 }
 
-/// Sign, 15 bits of exponent, 64 of mantissa with its leading 1; the rest is padding.
+/// Converts x87's format: sign, 15 bits of exponent, 64 of mantissa with its leading 1; the rest is
+/// padding.
 fn of_x87(bits: u128) -> f64 {
     number(bits >> 64, bits & u128::from(u64::MAX), 63)
 }
 
-/// Sign, 15 bits of exponent, 112 bits of mantissa without its leading 1, which only a number near
-/// 0 lacks.
+/// Converts the 128-bit format: sign, 15 bits of exponent, 112 bits of mantissa without its leading
+/// 1, which only a number near 0 lacks.
 fn of_binary128(bits: u128) -> f64 {
     number(bits >> 112, bits & ((1 << 112) - 1) | 1 << 112, 112)
 }
 
-/// Converts a number. One that is infinite or none, which slurmctld never has, becomes infinity.
+/// Converts a number from its parts. An infinite number stays infinite, and one that is not a
+/// number becomes infinite too.
 fn number(sign_and_exponent: u128, mantissa: u128, digits: i32) -> f64 {
     let sign = if sign_and_exponent & 0x8000 == 0 { 1.0 } else { -1.0 };
     #[expect(clippy::cast_precision_loss, reason = "rounded to the nearest")]

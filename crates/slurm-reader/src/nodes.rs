@@ -7,40 +7,40 @@
 use slurm_snapshot::gres::NodeGres;
 use slurm_snapshot::{
     FeatureCounter, FoundNode, KnownSum, Memory, NodeMark, NodeState, NodeTally, Nodes,
-    ReplyOptions, one_more,
+    ReplyOptions, moment, one_more,
 };
 use slurm_sys::{node_info_msg_t, node_info_t};
 
 use crate::unpacked::Unpacked;
-use crate::values::{moment, name, number, number64};
+use crate::values::{name, number, number64};
 use crate::{slurm_names, version};
 
-/// `NODE_STATE_ALLOCATED`.
+/// `NODE_STATE_ALLOCATED`: the number of the base state allocated.
 #[cfg(not(slurm_ge_2505))]
 const ALLOCATED: u32 = 3;
 
 /// The part of a node that its partitions count.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedNode {
-    /// Its state's word.
+    /// The word for the node's state.
     pub(crate) word: String,
     pub(crate) tally: NodeTally,
     pub(crate) gres: NodeGres,
-    /// Its index in [`Nodes::marks`], if those are requested.
+    /// Index of the node in [`Nodes::marks`]; `None` if marks are not requested.
     pub(crate) mark: Option<usize>,
 }
 
-/// The reply, counted.
+/// All nodes of a reply, counted.
 #[derive(Debug, Default)]
 pub(crate) struct CountedNodes {
     pub(crate) nodes: Nodes,
-    /// In the reply's order, which partitions' indexes refer to; `None` for records that are not
-    /// counted.
+    /// Each node in the reply's order, to which the indexes of partitions refer; `None` for a
+    /// record that is not counted.
     pub(crate) members: Vec<Option<CountedNode>>,
     features: FeatureCounter,
 }
 
-/// Counts the reply; each node by itself only with `rows` or `marks`.
+/// Counts the nodes of the reply. Each node by itself is kept only with `rows` or `marks`.
 pub(crate) fn from_reply(
     reply: Unpacked<'_, node_info_msg_t>,
     options: ReplyOptions,
@@ -115,7 +115,7 @@ impl CountedNodes {
     }
 }
 
-/// The CPUs that jobs may use, without those reserved for the system.
+/// Returns the number of CPUs of a node that jobs may use, without those reserved for the system.
 fn cpus(record: &node_info_t) -> u64 {
     #[cfg(slurm_ge_2205)]
     if record.cpus_efctv > 0 {
@@ -124,7 +124,7 @@ fn cpus(record: &node_info_t) -> u64 {
     record.cpus.into()
 }
 
-/// CPUs, and MiB of memory, that jobs hold.
+/// Returns the CPUs, and the memory in MiB, that jobs hold on a node.
 fn allocated(record: Unpacked<'_, node_info_t>) -> (u64, Option<u64>) {
     #[cfg(not(slurm_ge_2505))]
     let (cpus, memory) = record.select_nodeinfo(ALLOCATED);

@@ -11,7 +11,7 @@ use slurm_sys::{SLURMDB_ADMIN_OPERATOR, SLURMDB_ADMIN_SUPER_USER, assoc_mgr_info
 use crate::calls::Libslurm;
 use crate::unpacked::Unpacked;
 
-/// The name of this process's user.
+/// Returns the name of this process's user; `None` if this host does not know one.
 pub(crate) fn own_name() -> Option<CString> {
     let user = User::from_uid(Uid::effective()).ok().flatten()?;
     CString::new(user.name).ok()

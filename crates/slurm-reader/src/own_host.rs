@@ -17,26 +17,28 @@ use crate::calls::{CallError, CallResult, Libslurm, ListedControllers};
 use crate::conf;
 use crate::values::lossy;
 
-/// Time that connecting to a controller's port may take.
+/// Longest time that connecting to a controller's port may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// SlurmctldHost, and everything else in libslurm's own configuration that leads to a controller.
+/// The controllers in libslurm's own configuration: SlurmctldHost, and everything else that leads
+/// to one of them.
 #[derive(Debug, Default)]
 struct Controllers {
-    /// Names and addresses, in order.
+    /// Name and address of each controller, the primary first.
     hosts: Vec<(String, String)>,
     port: u16,
     timeout: u16,
 }
 
-/// The memory about this host between two calls.
+/// The facts about this host's place among the controllers that are remembered between two calls.
 #[derive(Debug, Default)]
 pub(crate) struct OwnHost {
-    /// The index of the controller before this host that answered last.
+    /// Index of the controller before this host that was the last to answer a ping.
     last_ahead: u32,
     /// Whether this host's own slurmctld answered its last request with figures.
     has_answered: bool,
-    /// The whole list, while only this host's slurmctld is asked.
+    /// The whole list of controllers, while requests go only to this host's slurmctld; otherwise
+    /// `None`.
     listed: Option<ListedControllers>,
 }
 
@@ -64,7 +66,7 @@ impl OwnHost {
         }
     }
 
-    /// Lets only this host's own slurmctld be asked, until [`OwnHost::end_own`]. A backup in
+    /// Directs all requests to this host's own slurmctld, until [`OwnHost::end_own`]. A backup in
     /// standby answers at once with `ESLURM_IN_STANDBY_MODE`.
     ///
     /// # Errors
@@ -87,14 +89,15 @@ impl OwnHost {
             ));
         }
         // Otherwise libslurm would ask every controller.
-        let listed = libslurm.list_only(index);
+        let listed = libslurm.list_one_controller(index);
         self.listed = Some(listed.ok_or_else(|| {
             CallError::new("SlurmctldHost", errno::CTLD_COMMUNICATIONS_CONNECTION_ERROR)
         })?);
         Ok(())
     }
 
-    /// Lets every controller be asked again.
+    /// Lets requests go to every controller again. `has_answered` says whether this host's own
+    /// slurmctld answered with figures.
     pub(crate) fn end_own(&mut self, libslurm: &mut Libslurm, has_answered: bool) {
         self.has_answered = has_answered;
         if let Some(listed) = self.listed.take() {
@@ -111,13 +114,14 @@ fn ping_behind(libslurm: &mut Libslurm, hosts: Vec<(u32, &str)>, port: u16) -> O
     (!hosts.is_empty()).then_some(if is_refused { Behind::Refuses } else { Behind::Silent })
 }
 
-/// Connects to each of its addresses.
+/// Connects to this port at each address of a host.
 fn connect(address: &str, port: u16) -> impl Iterator<Item = io::Result<TcpStream>> {
     let addresses = (address, port).to_socket_addrs().into_iter().flatten();
     addresses.map(|address| TcpStream::connect_timeout(&address, PATIENCE))
 }
 
-/// Whether nothing listens there, by the word of the host itself.
+/// Whether a host says itself that nothing listens on this port: it refuses the connection at each
+/// of its addresses.
 fn refuses(address: &str, port: u16) -> bool {
     let mut connected = connect(address, port).peekable();
     let is_refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
@@ -138,8 +142,9 @@ fn own_index(hosts: &[(String, String)]) -> Option<u32> {
     index_of(&name, hosts, has_address)
 }
 
-/// Finds this host by its short or full name, as slurmctld does, or else by address. Several names
-/// with commas share one virtual address, so which of these hosts has it is not decided here.
+/// Returns the index of this host among the controllers. It is found by its short or full name, as
+/// slurmctld does it, or else by address. Several names with commas share one virtual address, so
+/// which of these hosts has it is not decided here.
 fn index_of(name: &str, hosts: &[(String, String)], has: impl Fn(&str) -> bool) -> Option<u32> {
     let short = name.split('.').next().unwrap_or_default();
     let is_name = |host: &str| [name, short].iter().any(|own| own.eq_ignore_ascii_case(host));

@@ -9,7 +9,8 @@ use crate::nodes::CountedNodes;
 use crate::unpacked::Unpacked;
 use crate::values::{NO_VAL16, name};
 
-/// Counts the reply.
+/// Counts the nodes of each partition in the reply. `nodes` are those that were counted just
+/// before.
 pub(crate) fn from_reply(
     reply: Unpacked<'_, partition_info_msg_t>,
     nodes: &CountedNodes,
@@ -38,7 +39,8 @@ fn partition(record: Unpacked<'_, partition_info_t>, nodes: &CountedNodes) -> Pa
     partition
 }
 
-/// Bit 1: jobs may be submitted; bit 2: jobs may be started. Empty if it is not known.
+/// Returns the word for a partition's state, in which bit 1 means that jobs may be submitted, and
+/// bit 2 that jobs may be started. Empty if the state is not known.
 fn state(state: u16) -> String {
     match state {
         NO_VAL16.. => String::new(),

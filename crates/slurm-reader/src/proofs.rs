@@ -1,29 +1,33 @@
-//! Proofs that an empty answer of slurmdbd is right: statements that must match something.
+//! Proofs that an empty answer of slurmdbd is right: further statements, of which one must match a
+//! row.
 //!
 //! slurmdbd answers a query that has failed in its database with an empty list.
 
-/// On the way to a known row, so many seconds more with each statement, and so many statements: as
-/// far as anything is read.
+/// Most seconds by which each statement goes further back than the one before, on the way to a
+/// known row.
 const STEP: i64 = 3600;
+/// Most statements on the way to a known row: with [`STEP`], as far back as anything is read.
 const MOST_STEPS: usize = 240;
 
-/// One question to slurmdbd.
+/// One question to slurmdbd for rows of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Statement {
     /// The time in which jobs ended, Unix seconds; both ends belong to it.
     pub(crate) time: [i64; 2],
-    /// Whether jobs that ran at any moment of it match too.
+    /// Whether jobs that ran at any moment of this time match too.
     pub(crate) running: bool,
 }
 
-/// The statements of which one must match something if nothing ended in the time that was asked
-/// for. First the one that costs least: jobs that ran then. Then a row after the time, before which
-/// nothing ended. Then, an hour at a time, the way back to the nearest `known` time before it, so
-/// that no more rows come than end in an hour; and from there each known one at once.
+/// Returns the statements of which one must match something, for the case that nothing ended in the
+/// requested time. First comes the one that costs least: jobs that ran in that time. Then jobs that
+/// ended from its beginning to the first `known` moment after that, if there is one. Then the way
+/// back to the nearest `known` moment before it, in steps that double up to an hour, so that no
+/// more rows come than end in an hour; and from there each known one at once.
 ///
 /// An example: nothing ended from 10000 to 13600, and a job is known that ended at 2000. The
-/// statements are: jobs that ran from 10000 to 13600; jobs that ended from 6400 to 13600; from 2800;
-/// from 2000. The last one must match the known job, unless one before it has matched something.
+/// statements are: jobs that ran from 10000 to 13600; jobs that ended from 6400 to 13600; from
+/// 2800; from 2000. The last one must match the known job, unless one before it has matched
+/// something.
 pub(crate) fn proofs([from, to]: [i64; 2], known: &[i64]) -> Vec<Statement> {
     let ended = |since, until| Statement { time: [since, until], running: false };
     let mut proofs = vec![Statement { time: [from, to], running: true }];

@@ -8,7 +8,7 @@ use slurm_sys::stats_info_response_msg_t;
 use crate::unpacked::Unpacked;
 use crate::values::lossy;
 
-/// Copies the tables. A table with a NULL array is empty.
+/// Copies the RPC tables of the reply. A table with a NULL array is empty.
 pub(crate) fn from_reply(reply: Unpacked<'_, stats_info_response_msg_t>) -> RpcTables {
     let mut queues = queues(reply);
     let types = reply.rpc_type_id().iter().zip(reply.rpc_type_cnt()).zip(reply.rpc_type_time());
@@ -34,7 +34,8 @@ fn queues(_: Unpacked<'_, stats_info_response_msg_t>) -> impl Iterator<Item = Rp
     std::iter::empty()
 }
 
-/// The columns of the RPC queue, which are NULL unless it is enabled.
+/// Returns the rows of the RPC queue, by message type; none if the queue is not enabled, because
+/// its columns are NULL then.
 #[cfg(slurm_ge_2405)]
 fn queues(reply: Unpacked<'_, stats_info_response_msg_t>) -> impl Iterator<Item = RpcQueue> {
     let counts = reply.rpc_type_queued().iter().zip(reply.rpc_type_dropped());

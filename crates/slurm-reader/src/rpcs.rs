@@ -5,25 +5,28 @@ use slurm_snapshot::{Reading, Request, Role};
 use crate::calls::CallError;
 use crate::conf::Conf;
 
-/// The calls that execute requests.
+/// The calls of libslurm that execute the daemon's requests.
 pub trait Rpcs {
-    /// Checks who would get a token that libslurm sends by itself with a request of this role.
+    /// Checks who listens where libslurm would send a token by itself with a request of this role.
     ///
     /// # Errors
-    /// A user of this host other than root and SlurmUser.
+    /// A user of this host other than root and SlurmUser listens there, or it is not known who
+    /// does.
     fn check_listeners(&mut self, _role: Role) -> Result<(), CallError> {
         Ok(())
     }
-    /// Lets only this host's own slurmctld be asked, until `end_own`.
+    /// Directs all requests to this host's own slurmctld, until `end_own`.
     ///
     /// # Errors
     /// Nobody listens there, or this host is not in SlurmctldHost.
     fn begin_own(&mut self) -> Result<(), CallError>;
-    /// Lets every controller be asked again.
+    /// Lets requests go to every controller again. `has_answered` says whether this host's own
+    /// slurmctld answered with figures.
     fn end_own(&mut self, has_answered: bool);
-    /// ClusterName of libslurm's own configuration.
+    /// Returns ClusterName of libslurm's own configuration; `None` if it has none.
     fn own_cluster(&mut self) -> Option<String>;
-    /// slurmctld's configuration; `None` if it has not changed since `since`.
+    /// Requests slurmctld's configuration; `None` if it has not changed since `since`, Unix
+    /// seconds.
     ///
     /// # Errors
     /// slurmctld did not answer, or not with its configuration.

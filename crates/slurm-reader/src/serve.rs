@@ -1,4 +1,4 @@
-//! The conversation: a hello, then for each request line one RPC and an answer line, until the
+//! The conversation: a hello, then for each request line its RPCs and an answer line, until the
 //! input ends.
 //!
 //! Every request has exactly one answer, in order. A normal request reads once, calls once and
@@ -77,7 +77,8 @@ impl<R: Rpcs> ReaderServer<'_, R> {
         }
     }
 
-    /// The reading, if nobody else could have got a token that went with the request.
+    /// Returns the reading of a request, or an error if somebody else may have got a token that
+    /// went with it.
     fn guarded_reading(&mut self, request: &Request) -> Result<Reading, CallError> {
         let guard = |error: CallError, what: &str| CallError {
             text: format!("{}, so the token in SLURM_JWT {what}", error.text),
@@ -92,8 +93,8 @@ impl<R: Rpcs> ReaderServer<'_, R> {
         reading
     }
 
-    /// Sends all calls of one request only to this host's own slurmctld, if that was requested.
-    /// Pings go to all controllers as needed.
+    /// Reads the reply to a request. With `follow` all calls go only to this host's own slurmctld,
+    /// except pings, which go to the controllers as needed.
     fn reading(&mut self, request: &Request) -> Result<Reading, CallError> {
         if !request.options.follow || request.reply == ReplyKind::Controllers {
             return self.read_reply(request);

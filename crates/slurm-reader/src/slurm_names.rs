@@ -1,18 +1,19 @@
 //! Slurm's names for states and reasons, from libslurm itself, so that they match squeue and sinfo
 //! in every release.
 //!
-//! A number for which Slurm has no word is `other`: a peer must not make a path of each number.
+//! A number for which Slurm has no word is `other`: otherwise whoever sends numbers could make a
+//! path of each.
 
 use slurm_snapshot::JOB_STATES;
 
 use crate::calls::{job_state_word, node_state_word, reason_word};
 
-/// `JOB_STATE_BASE`.
+/// `JOB_STATE_BASE`: the bits of a job's state that are the base state.
 const JOB_BASE: u32 = 0xff;
 
-/// `JOB_POWER_UP_NODE`: its nodes are booting.
+/// `JOB_POWER_UP_NODE`: the flag of a job whose nodes are booting.
 pub(crate) const JOB_POWER_UP_NODE: u32 = 1 << 18;
-/// `JOB_REVOKED`: another cluster of the federation has it.
+/// `JOB_REVOKED`: the flag of a job that another cluster of the federation has.
 const JOB_REVOKED: u32 = 1 << 19;
 
 /// The number of a job's base state: 0 is pending.
@@ -20,7 +21,8 @@ pub(crate) const fn job_base(state: u32) -> u32 {
     state & JOB_BASE
 }
 
-/// The base state of a job that this cluster has and that has not ended.
+/// Returns the word for the base state of a job that has not ended; `None` if it has ended, or if
+/// another cluster has it.
 pub(crate) fn unfinished(state: u32) -> Option<&'static str> {
     let is_here = state & JOB_REVOKED == 0;
     let base = JOB_STATES.into_iter().take(3).nth(job_base(state) as usize);
@@ -47,7 +49,8 @@ pub(crate) fn node_state(state: u32) -> String {
     plain_word(node_state_word(state))
 }
 
-/// The state without its suffix (`*`, `~`, `#`, `-` …): the flags have the same information.
+/// Returns a state's word in lower case and without its suffix (`*`, `~`, `#`, `-` …): the flags
+/// have the same information.
 fn plain_word(word: Option<String>) -> String {
     let mut word = word.unwrap_or_default().to_ascii_lowercase();
     let end = word.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(word.len());
@@ -67,7 +70,8 @@ pub(crate) fn reason(number: u32) -> String {
 /// The name of a value for which libslurm has no word.
 const OTHER: &str = "other";
 
-/// A reason that no release has.
+/// Number of a reason that no release has: libslurm's word for it is its word for any unknown
+/// reason.
 const NO_REASON: u32 = u32::MAX >> 1;
 
 #[cfg(test)]

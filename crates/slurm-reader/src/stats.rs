@@ -5,19 +5,20 @@
 
 use std::convert::identity as needed;
 
-use slurm_snapshot::{Statistics, numbers_of_statistics};
+use slurm_snapshot::{Statistics, moment, numbers_of_statistics};
 use slurm_sys::stats_info_response_msg_t;
 
 use crate::rpc;
 use crate::unpacked::Unpacked;
-use crate::values::moment;
 
-/// A member that slurmrestd may lack. The width of one of them depends on the release.
+/// Returns a number of the reply as a member that is an `Option` because slurmrestd may lack it.
+/// The width of one of these numbers depends on the release.
 fn number<T, U: From<T>>(value: T) -> Option<U> {
     Some(value.into())
 }
 
-/// The numbers, and the other members.
+/// Builds the [`Statistics`] from the numbers of the reply and from the other members that are
+/// given.
 macro_rules! statistics {
     (($reply:ident, $($other:ident: $value:expr,)+)
         $($read:ident { $($member:ident $(= $api:ident)?)+ })+) => {
@@ -28,7 +29,7 @@ macro_rules! statistics {
     };
 }
 
-/// Copies the reply; its RPC tables only with `rpc`.
+/// Copies the statistics of the reply, and with `rpc` its RPC tables.
 pub(crate) fn from_reply(reply: Unpacked<'_, stats_info_response_msg_t>, rpc: bool) -> Statistics {
     #[cfg(slurm_ge_2311)]
     let [schedule_exit, bf_exit] =

@@ -21,8 +21,8 @@ pub(crate) struct Unpacked<'a, T>(&'a T);
 
 impl<'a, T> Unpacked<'a, T> {
     /// # Safety
-    /// The struct keeps what the table says about it. What it points to does the same, and nobody
-    /// changes or frees it during `'a`.
+    /// The struct keeps the promises of the table in this file. Each struct that it points to does
+    /// the same, and nobody changes or frees any of them during `'a`.
     pub(crate) const unsafe fn new(record: &'a T) -> Self {
         Self(record)
     }
@@ -36,7 +36,8 @@ impl<T> Deref for Unpacked<'_, T> {
     }
 }
 
-/// Each row is a kind, and members of that kind with the type of what they point to. A member is
+/// Defines the methods that follow pointers. Each row is a kind, and members of that kind with the
+/// type of what they point to. A member is
 ///
 /// - `text()`: NULL, or a string that ends with a NUL. NULL is read as an empty one.
 /// - `array(COUNT, MOST)`: NULL, or as many values as COUNT says. At most MOST are read.
@@ -111,36 +112,38 @@ macro_rules! count {
 
 followed! {
     c::stats_info_response_msg_t {
-        /// slurmctld packs one number, and then the columns of one table up to that row
-        /// (proc_req.c).
+        /// slurmctld packs one number, and then the columns of the table of message types up to
+        /// that row (proc_req.c).
         array(rpc_type_size, MOST_RPC_TYPES) rpc_type_id: u16, rpc_type_cnt: u32,
             rpc_type_time: u64;
-        /// More columns of that table, if `rpc_queue_enabled`; otherwise they stay NULL.
+        /// slurmctld packs more columns of the table of message types if `rpc_queue_enabled`;
+        /// otherwise they stay NULL.
         #[cfg(slurm_ge_2405)]
         array(rpc_type_size, MOST_RPC_TYPES) rpc_type_queued: u16, rpc_type_dropped: u64,
             rpc_type_cycle_last: u16,
             rpc_type_cycle_max: u16;
-        /// As for message types.
+        /// slurmctld packs one number, and then the columns of the table of users up to that row.
         array(rpc_user_size, MOST_RPC_USERS) rpc_user_id: u32, rpc_user_cnt: u32,
             rpc_user_time: u64;
-        /// Both are unpacked with a count, and libslurm refuses the reply if the counts differ.
+        /// libslurm unpacks message types and numbers of messages with a count each, and refuses
+        /// the reply if the counts differ.
         array(rpc_queue_type_count, MOST_PENDING_RPCS) rpc_queue_type_id: u32, rpc_queue_count: u32;
-        /// Types and nodes are unpacked with a count each, and libslurm refuses the reply if the
+        /// libslurm unpacks message types and nodes with a count each, and refuses the reply if the
         /// counts differ.
         array(rpc_dump_count, MOST_PENDING_RPCS) rpc_dump_types: u32;
         texts(rpc_dump_count, MOST_PENDING_RPCS) rpc_dump_hostlist;
-        /// Unpacked together with its count.
+        /// libslurm unpacks the array together with its count.
         #[cfg(slurm_ge_2311)]
         array(schedule_exit_cnt, slurm_snapshot::MOST_EXIT_REASONS) schedule_exit: u32;
-        /// Unpacked together with its count.
+        /// libslurm unpacks the array together with its count.
         #[cfg(slurm_ge_2311)]
         array(bf_exit_cnt, slurm_snapshot::MOST_EXIT_REASONS) bf_exit: u32;
     }
     c::slurm_conf_t {
         text() accounting_storage_backup_host, accounting_storage_host, accounting_storage_type,
             cluster_name, slurmctld_addr;
-        /// libslurm makes both lists of SlurmctldHost and counts them once. slurmctld packs both
-        /// with this count. No release allows 64.
+        /// libslurm makes the lists of the controllers' names and addresses from SlurmctldHost and
+        /// counts them once. slurmctld packs both with this count. No release allows 64.
         texts(control_cnt, 64) control_addr, control_machine;
     }
     c::job_info_msg_t {
@@ -153,17 +156,17 @@ followed! {
             tres_per_socket, tres_per_task, tres_req_str;
     }
     c::node_info_msg_t {
-        /// As for jobs. Records that PrivateData hides stay zero.
+        /// libslurm allocates the array as for jobs. Records that PrivateData hides stay zero.
         records(record_count) node_array: c::node_info_t;
     }
     c::node_info_t { text() features_act, gres, gres_used, name, version; }
     c::partition_info_msg_t {
-        /// As for jobs.
+        /// libslurm allocates the array as for jobs.
         records(record_count) partition_array: c::partition_info_t;
     }
     c::partition_info_t { text() name; }
     c::license_info_msg_t {
-        /// As for jobs.
+        /// libslurm allocates the array as for jobs.
         records(num_lic) lic_array: c::slurm_license_info_t;
     }
     c::slurm_license_info_t {
@@ -172,34 +175,35 @@ followed! {
         text() nodes;
     }
     c::reserve_info_msg_t {
-        /// As for jobs.
+        /// libslurm allocates the array as for jobs.
         records(record_count) reservation_array: c::reserve_info_t;
     }
     c::reserve_info_t { text() name; }
     c::assoc_mgr_info_msg_t {
         list() assoc_list: c::slurmdb_assoc_rec_t, qos_list: c::slurmdb_qos_rec_t,
             user_list: c::slurmdb_user_rec_t;
-        /// Unpacked together with its count. No cluster has 1000 TRES.
+        /// libslurm unpacks the array together with its count. No cluster has 1000 TRES.
         texts(tres_cnt, 1000) tres_names;
     }
     c::slurmdb_assoc_rec_t {
         text() acct, parent_acct, partition, user;
         one() usage: c::slurmdb_assoc_usage;
-        /// slurmctld packs each with the count of TRES in `usage` (slurmdb_pack.c); it has one
-        /// array for each limit.
+        /// slurmctld packs each array with the count of TRES in `usage` (slurmdb_pack.c). There is
+        /// one array for each limit.
         array(usage.tres_cnt, 1000) grp_tres_ctld: u64, grp_tres_mins_ctld: u64,
             grp_tres_run_mins_ctld: u64,
             max_tres_ctld: u64, max_tres_mins_ctld: u64, max_tres_pn_ctld: u64;
     }
     c::slurmdb_assoc_usage {
-        /// The count comes with `grp_used_tres`; slurmctld packs the others with the same.
+        /// The count comes with `grp_used_tres`; slurmctld packs the other arrays with the same
+        /// count.
         array(tres_cnt, 1000) grp_used_tres: u64, grp_used_tres_run_secs: u64,
             usage_tres_raw: impl LongDouble;
     }
     c::slurmdb_qos_rec_t {
         text() name;
         one() usage: c::slurmdb_qos_usage_t;
-        /// As for associations.
+        /// slurmctld packs each array with the count of TRES in `usage`, as for associations.
         array(usage.tres_cnt, 1000) grp_tres_ctld: u64, grp_tres_mins_ctld: u64,
             grp_tres_run_mins_ctld: u64,
             max_tres_mins_pj_ctld: u64, max_tres_pa_ctld: u64, max_tres_pj_ctld: u64,
@@ -207,7 +211,7 @@ followed! {
             max_tres_pu_ctld: u64;
     }
     c::slurmdb_qos_usage_t {
-        /// As for associations.
+        /// The count comes with `grp_used_tres`, as for associations.
         array(tres_cnt, 1000) grp_used_tres: u64, grp_used_tres_run_secs: u64,
             usage_tres_raw: impl LongDouble;
     }
@@ -218,7 +222,7 @@ followed! {
     }
     c::slurmdb_tres_rec_t { text() name, type_; }
     c::slurmdb_stats_rec_t {
-        /// slurmdb_unpack_stats_msg makes all three of these.
+        /// The function slurmdb_unpack_stats_msg makes all three of these lists.
         list() rollup_stats: c::slurmdb_rollup_stats_t, rpc_list: c::slurmdb_rpc_obj_t,
             user_list: c::slurmdb_rpc_obj_t;
     }
@@ -250,7 +254,7 @@ impl Unpacked<'_, c::slurm_job_info_t> {
 }
 
 impl<'a> Unpacked<'a, c::slurmdb_step_rec_t> {
-    /// `stats.tres_usage_in_tot`, a text.
+    /// Returns the text `stats.tres_usage_in_tot`: the TRES that a step has used.
     pub(crate) fn usage(self) -> &'a [u8] {
         // SAFETY: this struct's promise: NULL or a string.
         unsafe { bytes(self.0.stats.tres_usage_in_tot) }
@@ -259,7 +263,8 @@ impl<'a> Unpacked<'a, c::slurmdb_step_rec_t> {
 
 #[cfg(not(slurm_ge_2505))]
 impl Unpacked<'_, c::node_info_t> {
-    /// CPUs, and MiB of memory, in this state; 0 if `select_nodeinfo` does not say.
+    /// Returns the CPUs of a node that are in this state, and the memory that jobs hold on it, MiB;
+    /// 0 if `select_nodeinfo` does not say.
     pub(crate) fn select_nodeinfo(self, state: u32) -> (u16, u64) {
         let mut cpus = 0;
         let mut memory = 0;
@@ -278,8 +283,8 @@ impl Unpacked<'_, c::node_info_t> {
 }
 
 impl<'a> Unpacked<'a, c::partition_info_t> {
-    /// `node_inx`: pairs of the first and last index into the nodes' reply. Ends with -1 (slurm.h),
-    /// or is NULL. At most `most` numbers.
+    /// Returns `node_inx`: pairs of the first and last index into the nodes' reply. The list ends
+    /// with -1 (slurm.h), or is NULL. At most `most` numbers are read.
     pub(crate) fn node_indexes(self, most: usize) -> &'a [i32] {
         let list = self.0.node_inx;
         let most = if list.is_null() { 0 } else { most };
@@ -317,7 +322,7 @@ unsafe fn allocated_bytes(array: *const c_void) -> usize {
     unsafe { c::slurm_xsize(array.cast_mut()) }
 }
 
-/// Arrays of tests have no header.
+/// Returns the size that a test has set, bytes: arrays of tests have no header of xmalloc.
 #[cfg(test)]
 unsafe fn allocated_bytes(_: *const c_void) -> usize {
     tests::ALLOCATED.get()
@@ -356,7 +361,7 @@ pub(crate) unsafe fn elements<'a, T>(list: *mut c::xlist) -> Vec<Unpacked<'a, T>
     elements
 }
 
-/// A struct that a test has made: every pointer in it keeps what the table says.
+/// Wraps a struct that a test has made: every pointer in it keeps the promises of the table.
 #[cfg(test)]
 pub(crate) fn made<T>(record: &T) -> Unpacked<'_, T> {
     Unpacked(record)

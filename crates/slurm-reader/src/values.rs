@@ -19,15 +19,9 @@ pub(crate) const fn number64(number: u64) -> Option<u64> {
     if number >= NO_VAL64 { None } else { Some(number) }
 }
 
-/// A number that is narrower in some releases.
+/// Widens a number that has fewer than 32 bits in some releases.
 pub(crate) fn wide(number: impl Into<u32>) -> u32 {
     number.into()
-}
-
-/// A time; `None` for 0, which C uses for a time that never was, `NO_VAL` and `INFINITE`.
-pub(crate) fn moment(time: i64) -> Option<i64> {
-    let is_none = [0, NO_VAL.into(), u32::MAX.into()].contains(&time);
-    (!is_none).then_some(time)
 }
 
 /// A name, as all readers report it.
@@ -54,13 +48,5 @@ mod tests {
         assert_eq!(text(b""), None);
         assert_eq!(text(b"node[1-4]").unwrap(), "node[1-4]");
         assert_eq!(text(b"n\xff").unwrap(), "n\u{fffd}");
-    }
-
-    #[test]
-    fn a_time_that_means_none_is_no_moment() {
-        for none in [0, 0xffff_fffe, 0xffff_ffff] {
-            assert_eq!(moment(none), None);
-        }
-        assert_eq!(moment(-1), Some(-1));
     }
 }

@@ -16,8 +16,8 @@ pub const fn built_for() -> Release {
 /// Compares the loaded library with the headers: `slurm_api_version()` is N << 16.
 ///
 /// # Errors
-/// It is from another release. If the headers are newer than the table, any library newer than the
-/// table is accepted.
+/// The library is from another release. If the headers are newer than the table of releases, any
+/// library newer than that table is accepted.
 pub fn check(api_version: u32, built_for: Release) -> Result<(), String> {
     let loaded = (api_version & 0xffff == 0).then_some(api_version >> 16);
     let expected =

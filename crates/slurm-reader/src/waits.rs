@@ -1,19 +1,20 @@
 //! Exact percentiles of waiting times over all jobs.
 //!
-//! Pure. A wait takes eight bytes, however many array tasks it represents.
+//! Pure. An entry takes eight bytes, however many array tasks it represents.
 
 use slurm_snapshot::{Moments, Started, Starts, add_to, sum_of};
 
 /// Waits in seconds, and how many jobs have each.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// The wait is in the upper half, so that sorting sorts by it; the number of jobs is in the
-    /// lower half.
+    /// Entries of a wait in s, in the upper half so that sorting sorts by it, and a number of jobs
+    /// in the lower half.
     packed: Vec<u64>,
 }
 
 impl Waits {
-    /// Adds `jobs` that have waited from `since` to `until`; a negative wait counts as none.
+    /// Adds this number of jobs that have waited from `since` to `until`, Unix seconds; a negative
+    /// wait counts as 0.
     pub(crate) fn add(&mut self, since: i64, until: i64, jobs: u64) {
         let wait = until.saturating_sub(since).max(0);
         let wait = u32::try_from(wait).unwrap_or(u32::MAX);
@@ -21,7 +22,8 @@ impl Waits {
         self.packed.push(u64::from(wait) << 32 | u64::from(jobs));
     }
 
-    /// The moments since which the jobs have waited, at `now`.
+    /// Returns the moments since which the jobs have waited, if each wait lasts until `now`; `None`
+    /// without jobs.
     pub(crate) fn moments(self, now: i64) -> Option<Moments> {
         self.ranks().map(|(jobs, ranks)| {
             let [p50, p90, _, max] = ranks.map(|wait| now.saturating_sub(wait.into()));
@@ -29,7 +31,8 @@ impl Waits {
         })
     }
 
-    /// The moments at which jobs will start, if each wait is from `now` to its start.
+    /// Returns the moments at which the jobs will start, if each wait is from `now` to its start;
+    /// `None` without jobs.
     pub(crate) fn starts(self, now: i64) -> Option<Starts> {
         self.ranks().map(|(_, ranks)| {
             let [p50, p90, p99, max] = ranks.map(|wait| now.saturating_add(wait.into()));
@@ -37,15 +40,16 @@ impl Waits {
         })
     }
 
-    /// The waits that the jobs had when they started.
+    /// Returns the waits that the jobs had when they started; 0 without jobs.
     pub(crate) fn started(self) -> Started {
         let (jobs, ranks) = self.ranks().unwrap_or_default();
         let [p50, p90, _, max] = ranks.map(u64::from);
         Started { jobs, p50, p90, max }
     }
 
-    /// The number of jobs, and the waits at nearest rank of half of them, of 90 % and 99 %, and of
-    /// all: the smallest wait that is not less than those of that share of the jobs.
+    /// Returns the number of jobs, and the 50th, 90th, 99th and 100th percentile of their waits, s,
+    /// at nearest rank: the smallest wait that is not less than those of that share of the jobs.
+    /// `None` without jobs.
     fn ranks(mut self) -> Option<(u64, [u32; 4])> {
         self.packed.sort_unstable();
         let jobs = sum_of(self.packed.iter().copied().map(jobs_of));

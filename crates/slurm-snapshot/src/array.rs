@@ -4,7 +4,7 @@
 //! Pure. libslurm shortens long expressions so that they end with `...`; these have no count here.
 //! If libslurm has a bitmap as well, that has the exact count.
 
-/// The number of tasks; `None` if this is not an expression, or a shortened one.
+/// Returns the number of tasks; `None` if the text is no expression, or a shortened one.
 pub fn count_tasks(expression: &[u8]) -> Option<u64> {
     let ranges = expression.split(|&byte| byte == b'%').next().unwrap_or_default();
     if let Some(mask) = ranges.strip_prefix(b"0x") {

@@ -12,42 +12,44 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Associations {
-    /// Records in the reply, without the QOS.
+    /// Number of associations in the reply, also of those that were not requested.
     pub records: u64,
-    /// In slurmctld's order, which is that of the tree: accounts, and users' associations if
-    /// requested.
+    /// The accounts, and if requested the associations of users, in slurmctld's order, which is
+    /// that of the tree.
     pub associations: Vec<Association>,
-    /// In slurmctld's order.
+    /// All QOS, in slurmctld's order.
     pub qos: Vec<QosUse>,
 }
 
-/// An account, or a user in an account.
+/// An association: an account, or a user in an account.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Association {
-    /// The account.
+    /// Name of the account.
     pub account: String,
     /// The user; `None` for an account.
     pub user: Option<AssociationUser>,
-    /// The partition it is limited to; `None`: all of them.
+    /// The partition that the association is limited to; `None`: all of them.
     pub partition: Option<String>,
-    /// RawShares: its share among its siblings; `None` for the root association, and for one that
-    /// uses its parent's.
+    /// RawShares: the association's share among its siblings. `None` for the root association, and
+    /// for an association that uses its parent's share.
     pub shares_raw: Option<u32>,
-    /// Its RawShares divided by those of all its siblings.
+    /// NormShares: RawShares divided by the sum of RawShares of all siblings. `None` for the root
+    /// association.
     pub shares_norm: Option<f64>,
-    /// TRES-seconds, weighted by TRESBillingWeights, after decay.
+    /// RawUsage: TRES-seconds, weighted by TRESBillingWeights, after decay.
     pub usage_raw: Option<f64>,
-    /// RawUsage divided by that of the cluster.
+    /// NormUsage: RawUsage divided by that of the cluster.
     pub usage_norm: Option<f64>,
-    /// The usage that counts against its share.
+    /// EffectvUsage: the usage that counts against the association's share.
     pub usage_efctv: Option<f64>,
-    /// The fairshare factor of a user: 0 to 1.
+    /// The fairshare factor of a user, at most 1. `None` for an account, and while the factor is 0,
+    /// as it is before slurmctld has calculated it.
     pub fairshare: Option<f64>,
-    /// Its share divided by its usage, among its siblings; `None` if nothing was used, because it
-    /// is infinite then.
+    /// LevelFS: the association's share divided by its usage, among its siblings. `None` without
+    /// Fair Tree, if `shares_raw` is `None`, and if nothing was used, because it is infinite then.
     pub level_fs: Option<f64>,
-    /// Its jobs and limits.
+    /// Use and limits of the association.
     pub use_and_limits: UseAndLimits,
 }
 
@@ -55,7 +57,7 @@ pub struct Association {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AssociationUser {
-    /// The name.
+    /// Name of the user.
     pub name: String,
     /// The user id; `None` if slurmctld's host does not know the user.
     pub id: Option<u32>,
@@ -65,78 +67,81 @@ pub struct AssociationUser {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QosUse {
-    /// Its name.
+    /// Name of the QOS.
     pub name: String,
-    /// As in an association.
+    /// RawUsage: TRES-seconds, weighted by TRESBillingWeights, after decay.
     pub usage_raw: Option<f64>,
-    /// Its jobs and limits.
+    /// Use and limits of the QOS.
     pub use_and_limits: UseAndLimits,
 }
 
 as_array! {
-    /// The current use, and the limits; a limit that is not set is `None`.
+    /// The current use of an association or a QOS, and its limits; a limit that is not set is
+    /// `None`.
     #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
     #[serde(deny_unknown_fields)]
     pub struct UseAndLimits {
-        /// Running jobs; `None` if slurmctld does not count them, because AccountingStorageEnforce
-        /// lacks `limits`.
+        /// Number of running jobs; `None` if slurmctld does not count them, because
+        /// AccountingStorageEnforce lacks `limits`.
         pub jobs_running: Option<u32>,
-        /// Running and pending jobs; like the former.
+        /// Number of running and pending jobs; `None` as for running jobs.
         pub jobs_submitted: Option<u32>,
-        /// Wall time of its jobs after decay, s.
+        /// Wall time of all jobs after decay, s.
         pub wall_used: Option<f64>,
-        /// GrpJobs.
+        /// The limit GrpJobs: running jobs.
         pub grp_jobs: Option<u32>,
-        /// GrpSubmitJobs.
+        /// The limit GrpSubmitJobs: running and pending jobs.
         pub grp_submit_jobs: Option<u32>,
-        /// GrpWall, min.
+        /// The limit GrpWall: wall time of all jobs together, min.
         pub grp_wall: Option<u32>,
-        /// MaxJobs of an association.
+        /// The limit MaxJobs of an association: running jobs.
         pub max_jobs: Option<u32>,
-        /// MaxSubmitJobs of an association.
+        /// The limit MaxSubmitJobs of an association: running and pending jobs.
         pub max_submit_jobs: Option<u32>,
-        /// MaxJobsPU of a QOS.
+        /// The limit MaxJobsPU of a QOS: running jobs of each user.
         pub max_jobs_per_user: Option<u32>,
-        /// MaxJobsPA of a QOS.
+        /// The limit MaxJobsPA of a QOS: running jobs of each account.
         pub max_jobs_per_account: Option<u32>,
-        /// MaxSubmitPU of a QOS.
+        /// The limit MaxSubmitPU of a QOS: running and pending jobs of each user.
         pub max_submit_jobs_per_user: Option<u32>,
-        /// MaxSubmitPA of a QOS.
+        /// The limit MaxSubmitPA of a QOS: running and pending jobs of each account.
         pub max_submit_jobs_per_account: Option<u32>,
-        /// MaxWall of one job, min.
+        /// The limit MaxWall: wall time of one job, min.
         pub max_wall_per_job: Option<u32>,
-        /// By TRES, in Slurm's words (`cpu`, `mem`, `gres/gpu`): those that are used, were used, or
-        /// have a limit.
+        /// Use and limits by TRES, in Slurm's words (`cpu`, `mem`, `gres/gpu`): the TRES that are
+        /// used, were used, or have a limit.
         pub tres: BTreeMap<String, TresUse>,
     }
 }
 
 as_array! {
-    /// One TRES: memory in MiB, everything else as Slurm counts it.
+    /// Use and limits of one TRES: memory in MiB, everything else as Slurm counts it.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
     #[serde(deny_unknown_fields)]
     pub struct TresUse {
-        /// Allocated to running jobs; `None` if slurmctld does not count that.
+        /// Amount allocated to running jobs; `None` if slurmctld does not count it, because
+        /// AccountingStorageEnforce lacks `limits`.
         pub used: Option<u64>,
         /// TRES-seconds used, after decay.
         pub used_secs: Option<u64>,
-        /// TRES-seconds that running jobs may still use, by their time limits; like `used`.
+        /// TRES-seconds that running jobs may still use, by their time limits; `None` as for
+        /// `used`.
         pub run_secs: Option<u64>,
-        /// GrpTRES.
+        /// The limit GrpTRES: amount for all running jobs together.
         pub grp: Option<u64>,
-        /// GrpTRESMins.
+        /// The limit GrpTRESMins: TRES-minutes of all jobs together, also those that were used.
         pub grp_mins: Option<u64>,
-        /// GrpTRESRunMins.
+        /// The limit GrpTRESRunMins: TRES-minutes that running jobs may still use.
         pub grp_run_mins: Option<u64>,
-        /// MaxTRES of one job.
+        /// The limit MaxTRES: amount for one job.
         pub max_per_job: Option<u64>,
-        /// MaxTRESPerNode of one job.
+        /// The limit MaxTRESPerNode: amount for one job on each of its nodes.
         pub max_per_node: Option<u64>,
-        /// MaxTRESMins of one job.
+        /// The limit MaxTRESMins: TRES-minutes of one job.
         pub max_mins_per_job: Option<u64>,
-        /// MaxTRESPU of a QOS.
+        /// The limit MaxTRESPU of a QOS: amount for each user.
         pub max_per_user: Option<u64>,
-        /// MaxTRESPA of a QOS.
+        /// The limit MaxTRESPA of a QOS: amount for each account.
         pub max_per_account: Option<u64>,
     }
 }

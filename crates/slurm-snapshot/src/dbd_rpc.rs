@@ -4,7 +4,7 @@
 
 use crate::rpc::name_of;
 
-/// The name of message type `id`; `None` if it is unknown in every release.
+/// Returns the name of slurmdbd's message type `id`; `None` if it is unknown in every release.
 pub fn dbd_rpc_name(id: u32) -> Option<&'static str> {
     name_of(NAMES, id)
 }

@@ -13,23 +13,23 @@ const PORT: u16 = 6820;
 /// The address of slurmrestd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A Unix socket: the kernel says which user asks.
+    /// Path of a Unix socket, over which the kernel tells slurmrestd which user asks.
     Unix(PathBuf),
-    /// A port.
+    /// A host and a port.
     Tcp {
-        /// A name or an address, without brackets.
+        /// Name or address of the host, without brackets.
         host: String,
-        /// 6820 if none is given.
+        /// The port; 6820 if the address has none.
         port: u16,
-        /// `https`.
+        /// Whether the address begins with `https`.
         tls: bool,
-        /// The path before `/slurm`, for a proxy: empty, or starting with a slash and not ending
-        /// with one.
+        /// The path before `/slurm`, for a proxy. It is empty, or starts with a slash and does not
+        /// end with one.
         path: String,
     },
 }
 
-/// A text that is not an endpoint.
+/// A text that is not an address of slurmrestd.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not an address such as \"https://host:6820\", \"http://localhost:6820\" or \
@@ -41,12 +41,12 @@ pub struct EndpointError {
 }
 
 impl Endpoint {
-    /// Whether traffic to it leaves this host unencrypted.
+    /// Whether traffic to this address leaves this host unencrypted.
     pub fn is_exposed(&self) -> bool {
         matches!(self, Self::Tcp { host, tls: false, .. } if !is_loopback(host))
     }
 
-    /// Whether it needs TLS.
+    /// Whether traffic to this address is encrypted by TLS.
     pub const fn is_tls(&self) -> bool {
         matches!(self, Self::Tcp { tls: true, .. })
     }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 #[derive(Clone, Copy, Debug)]
 pub struct ExitReasons(&'static [(&'static str, &'static str)]);
 
-/// The reasons of `schedule_exit`.
+/// The reasons why a main scheduling cycle ended, in the order of `schedule_exit`.
 pub const MAIN_EXITS: ExitReasons = ExitReasons(&[
     ("end", "End of job queue"),
     ("max_depth", "Hit default_queue_depth"),
@@ -20,7 +20,7 @@ pub const MAIN_EXITS: ExitReasons = ExitReasons(&[
     ("timeout", "Timeout (max_sched_time)"),
 ]);
 
-/// The reasons of `bf_exit`.
+/// The reasons why a backfill cycle ended, in the order of `bf_exit`.
 pub const BACKFILL_EXITS: ExitReasons = ExitReasons(&[
     ("end", "End of job queue"),
     ("max_job_start", "Hit bf_max_job_start"),
@@ -31,12 +31,13 @@ pub const BACKFILL_EXITS: ExitReasons = ExitReasons(&[
 ]);
 
 impl ExitReasons {
-    /// The reason's name; `other` if it is newer than this table.
+    /// Returns the name of the reason with this index; `other` if it is newer than this table.
     pub fn name(self, index: usize) -> &'static str {
         self.0.get(index).map_or("other", |(name, _)| name)
     }
 
-    /// The reason in sdiag's words; `exit_N` if it is newer than this table.
+    /// Returns the reason with this index in sdiag's words; `exit_N` if it is newer than this
+    /// table.
     pub fn text(self, index: usize) -> Cow<'static, str> {
         self.0.get(index).map_or_else(|| format!("exit_{index}").into(), |(_, text)| (*text).into())
     }

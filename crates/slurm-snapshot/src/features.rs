@@ -3,14 +3,16 @@
 use crate::names::name;
 use crate::nodes::{Features, Memory, NodeTally};
 
-/// More features than have paths: those that come later in a reply are one sum.
+/// Number of features that are counted by name. All that come later in a reply are counted in one
+/// sum.
 const MOST: usize = 4096;
 
 /// Counts nodes by feature, a node after the other.
 #[derive(Debug, Default)]
 pub struct FeatureCounter {
     features: Features,
-    /// The features of the last nodes, which are often the same, and these nodes' sum.
+    /// The features that the last nodes had, with commas between them. Neighbours in a reply often
+    /// have the same, so that the tallies of these nodes are added up in `sum` first.
     text: Vec<u8>,
     sum: NodeTally,
 }
@@ -44,7 +46,7 @@ impl FeatureCounter {
         self.sum = NodeTally::default();
     }
 
-    /// All that were added.
+    /// Returns the nodes by feature that were added since the start.
     pub fn finish(&mut self) -> Features {
         self.flush();
         std::mem::take(self).features

@@ -31,40 +31,43 @@ pub const RESIZING: u32 = 0x2000;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finished {
-    /// In slurmdbd's order.
+    /// Rows of finished jobs, in slurmdbd's order.
     pub jobs: Vec<FinishedJob>,
-    /// Names of partitions, accounts, QOS and users.
+    /// Names of partitions, accounts, QOS and users. A job has their indices.
     pub names: Vec<String>,
-    /// Users without an association, whom slurmdbd does not name, and whose names the reader is
-    /// still looking up. The others among the names are their own numbers.
+    /// Users whose names the reader is still looking up. slurmdbd does not name them, because they
+    /// have no association. Until a name is found, and if there is none, the user's number is the
+    /// name in `names`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<FinishedUser>,
-    /// Texts in the reply that could not be understood: their array tasks or TRES are missing.
+    /// Number of texts in the reply that could not be understood: their array tasks or TRES are
+    /// missing.
     pub unparsed: u64,
-    /// slurmdbd's answer was empty, and nothing proves that its database had answered: it says
-    /// nothing.
+    /// Whether slurmdbd returned no row at all, so that nothing proves that its database had
+    /// answered. Then this reply says nothing about finished jobs.
     pub unproved: bool,
-    /// If no job ended in the requested time: none ended since this time either, Unix seconds,
-    /// which is before it.
+    /// If no job ended in the requested time, a moment before it since which none ended either,
+    /// Unix seconds. `None` if jobs ended, or if no earlier end is known.
     pub empty_since: Option<i64>,
-    /// With [`crate::ReplyOptions::steps`], for each job that started: its `db_index`, the id for
-    /// [`crate::Request::jobs`], and when it started.
+    /// With [`crate::ReplyOptions::steps`], for each job that started: its `db_index`, its id for
+    /// [`crate::Request::jobs`], and when it started or, if that is earlier, ended, Unix seconds.
     pub started: Vec<(u64, (u32, u32), i64)>,
-    /// If the request names jobs, this is the only part of the answer.
+    /// CPU time of the jobs that the request names in [`crate::Request::jobs`]. The rest of such an
+    /// answer is empty.
     pub used: Vec<Used>,
 }
 
-/// A user without an association.
+/// A user without an association, whom slurmdbd does not name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FinishedUser {
-    /// The index of the name.
+    /// Index of the user's name in [`Finished::names`].
     pub number: u32,
     /// The user's id.
     pub id: u32,
-    /// The name, if it was found.
+    /// The user's name, if the name services of the reader's host know one.
     pub name: Option<String>,
-    /// Whether the name services have not answered.
+    /// Whether the name services have not answered yet.
     pub looking_up: bool,
 }
 
@@ -80,51 +83,54 @@ pub struct Used {
 }
 
 as_array! {
-    /// One row.
+    /// One row of slurmdbd: a run of a job, or all tasks of an array that never started.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
     pub struct FinishedJob {
-        /// `db_index`, which is unique in the cluster for ever. All 64 bits are in use from 24.11
-        /// on.
+        /// The row's `db_index`, which is unique in the cluster for ever. All 64 bits are in use
+        /// from 24.11 on.
         pub id: u64,
-        /// Unix seconds on slurmctld's clock.
+        /// Moment at which the job ended: Unix seconds on slurmctld's clock.
         pub end: i64,
-        /// Moment at which it was submitted, Unix seconds.
+        /// Moment at which the job was submitted, Unix seconds.
         pub submit: i64,
-        /// Moment at which it started, Unix seconds, if it did.
+        /// Moment at which the job started, Unix seconds, if it did: `wait` says whether.
         pub start: i64,
-        /// Its own number, also of a task of an array. Its runs share it.
+        /// The job's id. Each task of an array has its own, and all runs of a job share one.
         pub job: u32,
-        /// A number of [`FINAL_STATES`], or [`RESIZING`].
+        /// State of the ended run: a number of [`FINAL_STATES`], or [`RESIZING`].
         pub state: u32,
-        /// Array tasks in this row; 1 for any other job.
+        /// Number of array tasks in this row; 1 for any other job.
         pub tasks: u64,
-        /// Seconds from when it could run until it started; `None` if it never did.
+        /// Seconds from the moment at which the job could run until it started; `None` if it never
+        /// did.
         pub wait: Option<u64>,
-        /// Seconds that it ran, not counting suspension.
+        /// Seconds that the job ran, not counting suspension.
         pub run: u64,
-        /// Its time limit in seconds, if it has one.
+        /// The job's time limit in seconds; `None` if it has none.
         pub limit: Option<u64>,
-        /// The index of its partition's name; of the first one if it has several.
+        /// Index of the partition's name in [`Finished::names`]; of the first one if the job has
+        /// several.
         pub partition: u32,
-        /// The index of its account's name.
+        /// Index of the account's name.
         pub account: u32,
-        /// The index of its QOS's name.
+        /// Index of the QOS's name.
         pub qos: u32,
-        /// The index of its user's name.
+        /// Index of the user's name.
         pub user: u32,
-        /// Allocated CPUs.
+        /// Number of allocated CPUs.
         pub cpus: u64,
-        /// Allocated GPUs.
+        /// Number of allocated GPUs.
         pub gpus: u64,
-        /// Allocated nodes.
+        /// Number of allocated nodes.
         pub nodes: u64,
-        /// Its billing TRES: what each second of it was billed for.
+        /// The job's billing TRES: what each second of it was billed for.
         pub billing: u64,
     }
 }
 
 impl Finished {
-    /// Takes the names of users that were found; those whose names are not known yet stay.
+    /// Moves the names of users that were found into `names`. Users whose names are still being
+    /// looked up stay in `users`.
     pub fn take_user_names(&mut self) {
         for user in &mut self.users {
             let place =
@@ -145,14 +151,14 @@ impl Finished {
     }
 }
 
-/// Gives names their indices.
+/// Numbers names in the order in which they first occur.
 #[derive(Debug, Default)]
 pub struct NameNumbers {
     numbers: BTreeMap<String, u32>,
 }
 
 impl NameNumbers {
-    /// The index of this name; a new name gets a new one.
+    /// Returns the index of this name; a new name gets the next index.
     pub fn number(&mut self, name: &str) -> u32 {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -162,7 +168,7 @@ impl NameNumbers {
         number
     }
 
-    /// All names in the order of their indices.
+    /// Returns all names in the order of their indices.
     pub fn into_names(self) -> Vec<String> {
         let mut names: Vec<(u32, String)> =
             self.numbers.into_iter().map(|(name, number)| (number, name)).collect();

@@ -13,21 +13,21 @@ use crate::shards::Shards;
 use crate::shares::Shares;
 use crate::sums::{add_to, one_more, sum_of};
 
-/// A text that names GPUs, but not how many.
+/// The error for a text that cannot be understood, such as one that names GPUs but not how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unparsed;
 
-/// One `gpu` in a text.
+/// The GPUs that one element of a text names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gpus<'a> {
-    /// The type; empty if the text has none.
+    /// The type of these GPUs; empty if the text has none.
     kind: &'a [u8],
     count: u64,
-    /// Whether it is from a TRES text.
+    /// Whether the text is a TRES text.
     tres: bool,
 }
 
-/// The GPUs in a text.
+/// The number of GPUs that a text names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuCount {
     /// The number of GPUs.
@@ -37,7 +37,7 @@ pub struct GpuCount {
     pub is_least: bool,
 }
 
-/// The number of GPUs in a text; `None` if it names none.
+/// Returns the number of GPUs in a GRES or TRES text; `None` if it names none.
 ///
 /// # Errors
 /// The text names GPUs without their number.
@@ -57,17 +57,18 @@ pub fn gpus(text: &[u8]) -> Result<Option<GpuCount>, Unparsed> {
 /// GPUs and shards of a node, from its GRES and those in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeGres {
-    /// GPUs by type; the empty name: without a type. A GPU of which a job has a shard or a part by
-    /// MPS is in use: no job can get it whole.
+    /// GPUs by type; those without a type have the empty name. A GPU of which a job has a shard or
+    /// a part by MPS is in use: no job can get it whole.
     pub gpus: Vec<(String, Shares)>,
     /// Shards by the type of their GPUs.
     pub shards: Vec<(String, Shards)>,
-    /// Number of the two texts that could not be parsed.
+    /// Number of texts that could not be parsed, of the two that a node has.
     pub unparsed: u64,
 }
 
 impl NodeGres {
-    /// Parses both texts of a node that jobs may use, or not.
+    /// Parses the GRES of a node (`has`) and its GRES in use (`used`). `usable` says whether jobs
+    /// may use the node.
     pub fn parse(has: &[u8], used: &[u8], usable: bool) -> Self {
         let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
         let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
@@ -107,7 +108,7 @@ impl NodeGres {
         Self { gpus: gpus.collect(), shards, unparsed }
     }
 
-    /// Adds them to the sums of their types.
+    /// Adds the node's GPUs and shards to the sums by type.
     pub fn add_to(
         &self,
         gpus: &mut BTreeMap<String, Shares>,
@@ -122,15 +123,16 @@ impl NodeGres {
     }
 }
 
-/// The elements that could be parsed, and whether there was another: a bad one hides no other.
+/// Returns the elements that could be parsed, and whether there was one that could not. A bad
+/// element hides no other.
 fn good<T>(all: impl Iterator<Item = Result<T, Unparsed>>) -> (Vec<T>, bool) {
     let mut is_bad = false;
     let good = all.filter_map(|one| one.inspect_err(|_| is_bad = true).ok()).collect();
     (good, is_bad)
 }
 
-/// The shards by type, from those in use, those that the node is configured with, and the GPUs that
-/// jobs have whole.
+/// Returns a node's shards by type. They are made of the shards in use, the shards that the node is
+/// configured with, and the number of GPUs of each type that jobs have whole.
 fn shards(
     uses: &[SharedUse<'_>],
     mut configured: Vec<(&[u8], u64)>,
@@ -153,7 +155,8 @@ fn shards(
     some.map(|(kind, shards)| (name(kind).into_owned(), shards)).collect()
 }
 
-/// The shards of one type in an element of a node's GRES; `None` if it is something else.
+/// Parses an element of a node's GRES as the type and number of shards; `None` if it is something
+/// else.
 fn configured_shards(element: &[u8]) -> Option<Result<(&[u8], u64), Unparsed>> {
     let text = bare(element).strip_prefix(b"shard:")?;
     let (kind, count) = kind_and_count(text);
@@ -176,10 +179,10 @@ fn gpus_by_type<'a>(text: &'a [u8], mut add: impl FnMut(&'a [u8], u64)) -> Resul
     result
 }
 
-/// slurmctld's text where a type is missing.
+/// The text that slurmctld writes in place of a missing type.
 const NO_TYPE: &[u8] = b":(null):";
 
-/// The parts between commas and semicolons, outside parentheses.
+/// Splits a text at commas and semicolons, except at those in parentheses.
 fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut depth = 0_u32;
     text.split(move |&byte| {
@@ -201,37 +204,40 @@ struct SharedUse<'a> {
     parts: Parts,
 }
 
-/// The GPUs that are shared, as a text has them.
+/// The text in parentheses about the GPUs that jobs share.
 #[derive(Debug)]
 enum Parts {
-    /// Nothing: without gres.conf's files, and until the node has registered, nobody knows which
-    /// GPUs.
+    /// There is no such text. Without gres.conf's files, and until the node has registered, nobody
+    /// knows which GPUs are shared.
     None,
-    /// Up to 23.02 `shard:a100:2(IDX:0-1)`: the count is of GPUs that have some in use.
+    /// The form up to 23.02, `shard:a100:2(IDX:0-1)`: the count before it is of GPUs that have
+    /// shards in use, not of shards.
     CountsGpus,
-    /// From 23.11 on `shard:a100:3(1/4,2/4,0/4)`: how many of each GPU are in use. From 26.05 on
-    /// `-/4` is a GPU that a job has whole, which `gpu:` counts.
+    /// The form from 23.11 on, `shard:a100:3(1/4,2/4,0/4)`: how many shards of each GPU are in use.
+    /// From 26.05 on `-/4` is a GPU that a job has whole, which `gpu:` counts.
     OfGpus(SharedGpus),
 }
 
-/// The parts of some GPUs.
+/// Sums over the GPUs of a text such as `1/4,2/4,-/4`, in which each GPU has its shards in use and
+/// all its shards.
 #[derive(Debug, Default)]
 struct SharedGpus {
-    /// GPUs that have some in use.
+    /// Number of GPUs that have shards in use.
     gpus: u64,
     all: u64,
-    /// Those of GPUs that a job has whole; `None` if no text says so.
+    /// Number of shards of the GPUs that jobs have whole; `None` if the text names no such GPU.
     of_whole: Option<u64>,
-    /// The parts of each GPU.
+    /// Number of shards of the first GPU, and of each other one unless `is_unequal`.
     each: Option<u64>,
     is_unequal: bool,
 }
 
 impl<'a> SharedUse<'a> {
-    /// Parses an element; `None` if it is something else.
+    /// Parses an element of a node's GRES in use; `None` if it is neither shards nor MPS.
     ///
     /// # Errors
-    /// The text is none of [`Parts`]: what a newer Slurm writes is not counted as if it were known.
+    /// The text in parentheses has none of the forms of [`Parts`]: what a newer Slurm writes is not
+    /// counted as if it were known.
     fn parse(element: &'a [u8]) -> Option<Result<Self, Unparsed>> {
         let (text, parts) = element.split_at_checked(bare(element).len())?;
         let (is_shard, text) = match text.strip_prefix(b"shard:") {
@@ -249,7 +255,7 @@ impl<'a> SharedUse<'a> {
         Some(count.and_then(|count| Ok(Self { is_shard, kind, count, parts: parts? })))
     }
 
-    /// Number of GPUs that have some in use.
+    /// Returns the number of GPUs of which jobs have shards or parts.
     const fn gpus(&self) -> u64 {
         match &self.parts {
             Parts::None => 0,
@@ -258,7 +264,9 @@ impl<'a> SharedUse<'a> {
         }
     }
 
-    /// The shards, if they are shards; `whole` of their GPUs have a job alone.
+    /// Returns the shards of this type, if this is about shards. `configured` is how many the node
+    /// has by its GRES, and `whole` is the number of GPUs of this type that jobs have whole, if it
+    /// is known.
     fn shards(&self, configured: u64, whole: Option<u64>, usable: bool) -> Shards {
         let (allocated, all, of_whole) = match &self.parts {
             Parts::None => (Some(self.count), configured, (whole == Some(0)).then_some(0)),
@@ -272,7 +280,7 @@ impl<'a> SharedUse<'a> {
 }
 
 impl SharedGpus {
-    /// Parses `1/4,2/4,-/4`.
+    /// Parses the text `1/4,2/4,-/4`.
     fn parse(text: &[u8]) -> Result<Self, Unparsed> {
         let mut found = Self::default();
         for part in text.split(|&byte| byte == b',') {
@@ -290,8 +298,8 @@ impl SharedGpus {
         Ok(found)
     }
 
-    /// Those of GPUs that a job has whole. Up to 25.11 they read `0/4`, and only the number of these
-    /// GPUs is known.
+    /// Returns the number of shards of the GPUs that jobs have whole. Up to 25.11 such a GPU reads
+    /// `0/4`, and only the number of these GPUs, `whole`, is known.
     fn of_whole(&self, whole: Option<u64>) -> Option<u64> {
         let each = self.each.filter(|_| !self.is_unequal);
         match (self.of_whole, whole) {
@@ -302,7 +310,7 @@ impl SharedGpus {
     }
 }
 
-/// The type and the text of the count, in what follows a GRES's name.
+/// Splits what follows the name of a GRES into the type and the text of the count.
 fn kind_and_count(text: &[u8]) -> (&[u8], &[u8]) {
     let colon = text.iter().rposition(|&byte| byte == b':');
     match colon.and_then(|at| text.split_at_checked(at)) {
@@ -311,7 +319,7 @@ fn kind_and_count(text: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// A type as slurm.conf has it; empty if there is none.
+/// Returns a type as slurm.conf has it, without `no_consume`; empty if there is none.
 fn kind(text: &[u8]) -> &[u8] {
     match text.strip_suffix(b"no_consume") {
         Some([kind @ .., b':']) => kind,
@@ -329,7 +337,7 @@ fn bare(element: &[u8]) -> &[u8] {
     element.get(..text.count()).unwrap_or_default().trim_ascii()
 }
 
-/// The GPUs of one element; `None` if it is something else.
+/// Parses one element of a GRES or TRES text; `None` if it is not about GPUs.
 fn gpu(element: &[u8]) -> Result<Option<Gpus<'_>>, Unparsed> {
     let element = bare(element);
     let element = match element.strip_prefix(b"gres") {
@@ -360,7 +368,7 @@ fn gpu(element: &[u8]) -> Result<Option<Gpus<'_>>, Unparsed> {
     Ok(Some(gpus))
 }
 
-/// Digits, possibly with Slurm's suffix for a power of 1,024.
+/// Parses digits, possibly with Slurm's suffix for a power of 1,024 (k, m, g, t, p).
 fn number(text: &[u8]) -> Option<u64> {
     let (digits, power) = match text {
         [digits @ .., suffix] if !suffix.is_ascii_digit() => {

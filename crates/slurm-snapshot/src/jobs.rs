@@ -29,7 +29,7 @@ pub const JOB_STATES: [&str; 12] = [
 /// Jobs by state or reason.
 pub type JobTallies = BTreeMap<String, JobTally>;
 
-/// Jobs by the word that squeue shows, and by what they do. The word may hide what they do.
+/// Jobs by the word that squeue shows, and by base state. The word may hide the base state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobStates {
@@ -41,12 +41,12 @@ pub struct JobStates {
 }
 
 impl JobStates {
-    /// The jobs that wait: sdiag's "Jobs pending".
+    /// Jobs of base state pending: sdiag's "Jobs pending".
     pub fn pending(&self) -> JobTally {
         self.unfinished("pending")
     }
 
-    /// The jobs that hold nodes to run on: running, or waiting for these to boot or for a prolog.
+    /// Jobs of base state running. They run, or hold nodes that boot or run a prolog.
     pub fn running(&self) -> JobTally {
         self.unfinished("running")
     }
@@ -55,12 +55,13 @@ impl JobStates {
         self.unfinished.get(base).copied().unwrap_or_default()
     }
 
-    /// The CPUs that jobs have, or request while they wait, as far as they are known.
+    /// Sum of the CPUs that unfinished jobs hold, or request while they wait, as far as it is
+    /// known.
     pub fn unfinished_cpus(&self) -> u64 {
         sum_of(self.unfinished.values().filter_map(|tally| tally.cpus))
     }
 
-    /// Adds these jobs to this sum.
+    /// Adds the tallies of other jobs to these, state by state.
     pub fn add(&mut self, more: &Self) {
         for (sum, more) in
             [(&mut self.shown, &more.shown), (&mut self.unfinished, &more.unfinished)]
@@ -71,29 +72,30 @@ impl JobStates {
     }
 }
 
-/// Jobs, and the resources that they hold or request: sums of those jobs of which it is known,
-/// `None` if it is known of none.
+/// Number of jobs, and sums of the resources that they hold or request. A sum covers the jobs of
+/// which the number is known, and is `None` if it is known of none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobTally {
-    /// Jobs; each task of an array is one.
+    /// Number of jobs; each task of an array is one.
     pub jobs: u64,
-    /// CPUs: squeue's `%C`.
+    /// CPUs that the jobs hold, or request while they wait: squeue's `%C`.
     pub cpus: Option<u64>,
-    /// Nodes: squeue's `%D`. A node that several jobs share counts for each of them.
+    /// Nodes that the jobs hold, or request while they wait: squeue's `%D`. A node that several
+    /// jobs share counts for each of them.
     pub nodes: Option<u64>,
-    /// GPUs that they hold, or request while they wait.
+    /// GPUs that the jobs hold, or request while they wait.
     pub gpus: Option<u64>,
-    /// Memory that they hold, or request while they wait, MiB: `mem=` in scontrol's AllocTRES and
-    /// ReqTRES.
+    /// Memory that the jobs hold, or request while they wait, MiB: `mem=` in scontrol's AllocTRES
+    /// and ReqTRES.
     pub memory: Option<u64>,
-    /// Moment at which the job was submitted that has waited longest: Unix seconds on slurmctld's
-    /// clock; `None` if none waits.
+    /// Moment of submission of the pending job that was submitted first: Unix seconds on
+    /// slurmctld's clock; `None` if no job is pending.
     pub oldest: Option<i64>,
 }
 
 impl JobTally {
-    /// Adds `jobs` jobs of the given size to this tally.
+    /// Adds another tally to this one.
     pub fn add(&mut self, more: Self) {
         add_members!(self, more; jobs);
         for (sum, more) in [
@@ -109,7 +111,8 @@ impl JobTally {
         self.oldest = self.oldest.into_iter().chain(more.oldest).min();
     }
 
-    /// One of its sums as a figure: no jobs have 0.
+    /// Returns one of this tally's sums as it is published: 0 if there are no jobs, and `None` if
+    /// there are jobs and the sum is known of none.
     pub fn figure(&self, sum: Option<u64>) -> Option<u64> {
         sum.or((self.jobs == 0).then_some(0))
     }
@@ -123,14 +126,14 @@ pub struct Jobs {
     /// Moment at which slurmctld wrote the reply: Unix seconds on its clock. The `since` of the
     /// next request.
     pub last_update: i64,
-    /// Records in the reply; a pending array is one.
+    /// Number of records in the reply; a pending array is one record.
     pub records: u64,
-    /// The jobs by state.
+    /// All jobs by state.
     pub states: JobStates,
     /// Jobs of base state pending by reason, in squeue's words (`Dependency`); `other`: reasons
     /// that have no word.
     pub pending_reasons: JobTallies,
-    /// The waits of pending jobs.
+    /// Moments since which the pending jobs have waited.
     pub waiting: Waiting,
     /// Jobs that have started since the last published reading; `None` if the request had no
     /// `started_since`.
@@ -146,11 +149,12 @@ pub struct Jobs {
     pub qos: NamedRows,
     /// Jobs by user, in the order of their ids, if requested.
     pub users: Vec<UserJobs>,
-    /// Texts that could not be understood (a TRES count, a truncated array expression). Their jobs
-    /// are counted, but the values in those texts are missing.
+    /// Number of texts that could not be understood (a TRES count, a truncated array expression),
+    /// and of numbers of CPUs and nodes that are not known. Their jobs are counted, but these
+    /// values are missing.
     pub unparsed: u64,
-    /// Only the jobs that squeue shows in each state, and `unparsed`, are known: slurmrestd
-    /// reported no more.
+    /// Whether only `states.shown` and `unparsed` are known, because slurmrestd was asked for no
+    /// more.
     pub states_only: bool,
 }
 
@@ -158,16 +162,16 @@ pub struct Jobs {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartitionJobs {
-    /// Its jobs by state.
+    /// Jobs of the partition by state.
     pub states: JobStates,
-    /// Its pending jobs by reason, as in [`Jobs::pending_reasons`].
+    /// Pending jobs of the partition by reason, as in [`Jobs::pending_reasons`].
     pub pending_reasons: JobTallies,
-    /// The waits of its pending jobs.
+    /// Moments since which the pending jobs of the partition have waited.
     pub waiting: Waiting,
-    /// Its jobs that have started, as in [`Jobs::started`].
+    /// Jobs of the partition that have started, as in [`Jobs::started`].
     pub started: Option<Started>,
-    /// The expected starts of its jobs, as in [`Jobs::expected`]: a job that waits in several
-    /// partitions has one plan, in that which lets it start first.
+    /// Expected starts of the partition's pending jobs, as in [`Jobs::expected`]. A job that waits
+    /// in several partitions has one plan, in the partition that lets it start first.
     pub expected: Expected,
 }
 
@@ -176,23 +180,24 @@ pub struct PartitionJobs {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedRows {
-    /// Jobs by name; the empty one: jobs without a name.
+    /// Jobs by the name of their account or QOS; jobs without one have the empty name.
     pub names: BTreeMap<String, NamedJobs>,
-    /// Jobs with a name that has no row, each once, by state.
+    /// Jobs that have a name without a row, by state; a job with several such names counts once.
     pub rest: JobStates,
 }
 
-/// The jobs of which something is published: accounts and QOS that have a row whatever their jobs
-/// do, and how far starts are counted.
+/// The names that have a row whatever their jobs do, and the moment from which on starts are
+/// counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedJobs {
-    /// Accounts.
+    /// Accounts that have a row whatever their jobs do.
     pub accounts: BTreeSet<String>,
-    /// QOS.
+    /// QOS that have a row whatever their jobs do, in lower case.
     pub qos: BTreeSet<String>,
-    /// Jobs that started then or later are news: the `last_update` of the last reply whose starts
-    /// were published.
+    /// Moment from which on a start is counted, itself included: the `last_update` of the last
+    /// reply whose starts were published, Unix seconds on slurmctld's clock. `None`: starts are not
+    /// counted.
     pub started_since: Option<i64>,
 }
 
@@ -200,9 +205,9 @@ pub struct PublishedJobs {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedJobs {
-    /// Its jobs by state.
+    /// Jobs of the account or QOS by state.
     pub states: JobStates,
-    /// Whether one of them has or had nodes.
+    /// Whether any of these jobs has or had nodes.
     pub has_started: bool,
 }
 
@@ -214,12 +219,11 @@ pub struct UserJobs {
     pub id: u32,
     /// User name, if names were requested and the reader's host knows one.
     pub name: Option<String>,
-    /// The name was requested, but the answer has not come yet, so it is not known whether there is
-    /// one.
+    /// Whether the name is still being looked up, so that it is not known whether there is one.
     pub looking_up: bool,
-    /// Its jobs by state.
+    /// Jobs of the user by state.
     pub states: JobStates,
-    /// Whether one of them has or had nodes.
+    /// Whether any of the user's jobs has or had nodes.
     pub has_started: bool,
 }
 
@@ -227,20 +231,22 @@ pub struct UserJobs {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Waiting {
-    /// The moments of their submission: squeue's PendingTime. Includes all pending jobs.
+    /// The moments at which pending jobs were submitted, as in squeue's PendingTime: all pending
+    /// jobs whose moment is known. `None` if there are none.
     pub submitted: Option<Moments>,
-    /// The moments since which they may run: only jobs whose eligible time has come. Held jobs,
-    /// those with an unfulfilled dependency and those with a later begin time have none. If a begin
-    /// time comes while the reply is unchanged, the job counts from the next change on.
+    /// The moments since which pending jobs may run: only jobs whose eligible time has come; `None`
+    /// if there are none. Held jobs, jobs with an unfulfilled dependency and jobs with a later
+    /// begin time are not included. If a begin time comes while the reply is unchanged, the job
+    /// counts from the next change on.
     pub eligible: Option<Moments>,
 }
 
-/// The times since when jobs wait. A wait is the present time minus this time, which stays correct
-/// as long as the reply is unchanged.
+/// Percentiles of the moments since which jobs have waited. A wait is the present time minus such a
+/// moment, which stays correct as long as the reply is unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Moments {
-    /// Jobs that have such a time.
+    /// Number of jobs whose moment is known.
     pub jobs: u64,
     /// Half of the jobs have waited since this time or a later one (nearest rank): Unix seconds on
     /// slurmctld's clock.
@@ -248,7 +254,8 @@ pub struct Moments {
     /// Nine tenths of the jobs have waited since this time or a later one (nearest rank): Unix
     /// seconds on slurmctld's clock.
     pub p90: i64,
-    /// Moment since which the job that has waited longest waits.
+    /// Moment since which the job with the longest wait has waited: Unix seconds on slurmctld's
+    /// clock.
     pub max: i64,
 }
 
@@ -260,22 +267,23 @@ pub struct Moments {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Started {
-    /// Jobs.
+    /// Number of jobs that have started.
     pub jobs: u64,
-    /// Median time from eligible to start, s: nearest rank; 0 if no job has started.
+    /// Median wait of these jobs, s: nearest rank; 0 if no job has started. A wait is the time from
+    /// the eligible time to the start, or from the submission if there is no eligible time.
     pub p50: u64,
-    /// The 90th percentile.
+    /// The 90th percentile of the waits, s.
     pub p90: u64,
-    /// The longest.
+    /// The longest of the waits, s.
     pub max: u64,
 }
 
-/// The expected starts of pending jobs, by the start times that the backfill scheduler writes into
-/// them, again in each of its cycles. slurmctld does not call that a change of the jobs.
+/// Pending jobs by what is known of their expected starts. The backfill scheduler writes start
+/// times into them, again in each of its cycles. slurmctld does not call that a change of the jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {
-    /// Jobs with a plan.
+    /// Jobs for which backfill has planned a start that is still to come.
     pub planned: Expecting,
     /// Jobs whose planned start has passed: slurmctld sends the present moment instead.
     pub overdue: Expecting,
@@ -286,27 +294,28 @@ pub struct Expected {
     pub starts: Option<Starts>,
 }
 
-/// Pending jobs of which the same is expected.
+/// Number of pending jobs with the same kind of expected start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expecting {
-    /// Records: all waiting tasks of an array are one, because they have one start time.
+    /// Number of records: all waiting tasks of an array are one, because they have one start time.
     pub records: u64,
-    /// Jobs: each of those tasks is one.
+    /// Number of jobs: each waiting task of an array is one.
     pub jobs: u64,
 }
 
-/// The starts of planned jobs, by record: Unix seconds on slurmctld's clock. Up to 22.05 they lack
-/// arrays of several tasks, because slurmctld sends the start of a later task.
+/// Percentiles of the planned starts, in which each record counts once: Unix seconds on slurmctld's
+/// clock. Up to 22.05 arrays of several tasks are not included, because slurmctld sends the start
+/// of a later task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Starts {
-    /// Half of the records start by then (nearest rank).
+    /// Moment by which half of the records start (nearest rank).
     pub p50: i64,
-    /// Nine tenths of them.
+    /// Moment by which nine tenths of the records start.
     pub p90: i64,
-    /// 99 of 100.
+    /// Moment by which 99 of 100 records start.
     pub p99: i64,
-    /// The last one.
+    /// Moment by which all records have started.
     pub max: i64,
 }

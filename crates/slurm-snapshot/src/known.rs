@@ -8,13 +8,13 @@ use crate::sums::add_to;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownSum {
-    /// `None` if no known number has been added.
+    /// Sum of the known numbers; `None` if none has been added.
     known: Option<u64>,
     unknown: u64,
 }
 
 impl KnownSum {
-    /// The sum of one number.
+    /// Makes the sum of one number; `None` is a number that is not known.
     pub fn new(number: Option<u64>) -> Self {
         Self { known: number, unknown: number.is_none().into() }
     }
@@ -27,12 +27,13 @@ impl KnownSum {
         add_to(&mut self.unknown, more.unknown);
     }
 
-    /// The sum; `None` if there are numbers, and none of them is known.
+    /// Returns the sum of the known numbers; `None` if there are numbers, and none of them is
+    /// known.
     pub fn value(self) -> Option<u64> {
         self.known.or((self.unknown == 0).then_some(0))
     }
 
-    /// The number of unknown numbers.
+    /// Returns how many of the numbers are not known.
     pub const fn unknown(self) -> u64 {
         self.unknown
     }

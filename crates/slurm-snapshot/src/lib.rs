@@ -5,8 +5,8 @@
 
 #![forbid(unsafe_code)]
 
-/// Declares a struct that a reply has thousands of: it is written as an array of its members, in
-/// their order, and serde reads that as the struct.
+/// Declares a struct of which a reply has thousands. It is written as a JSON array of its members,
+/// in their order, and serde reads such an array as the struct.
 macro_rules! as_array {
     ($(#[$meta:meta])* pub struct $struct:ident {
         $($(#[$about:meta])* pub $member:ident: $of:ty,)+ }) => {

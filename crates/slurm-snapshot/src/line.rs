@@ -14,53 +14,54 @@ use crate::release::Release;
 use crate::replies::{Reply, ReplyKind, ReplyOptions};
 use crate::statistics::Statistics;
 
-/// The version of this line format: one more in a release with another format than the last one. A
-/// daemon refuses a reader with another version. A recording has no version: a line with an unknown
-/// member is refused.
+/// The version of this line format. A release that changes the format raises it by one. A daemon
+/// refuses a reader with another version. A recording has no version: a line with an unknown member
+/// is refused.
 pub const PROTOCOL: u32 = 1;
 
 /// The exit status of a reader if the dynamic loader gave it another libslurm than the one it was
 /// built for.
 pub const WRONG_LIBRARY: u8 = 69;
 
-/// A request of the daemon: one RPC, or the few that make one reply. On the line
-/// `{"jobs":{"id":7,"options":{"qos":true}}}`: what is not requested is not in it.
+/// A request of the daemon to a reader: one RPC, or the few that make one reply. Its line is
+/// `{"jobs":{"id":7,"options":{"qos":true}}}`: members that are not set are not written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// Repeated in the answer.
+    /// The number of the request, which its answer repeats.
     pub id: u64,
-    /// The requested reply: the line's only key.
+    /// The kind of reply that is requested. It is the line's only key.
     #[serde(skip)]
     pub reply: ReplyKind,
-    /// The `last_update` of the last reply of this kind that the daemon still holds, with the same
-    /// options: if nothing has changed, the answer is [`Reply::Unchanged`].
+    /// The `last_update` of the last reply of this kind and with these options that the daemon
+    /// still holds. If nothing has changed since then, the answer is [`Reply::Unchanged`]. `None`
+    /// requests the whole reply. For finished jobs: the beginning of the requested time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<i64>,
-    /// For finished jobs: the end of the time in which they ended, which begins at `since`. Both
-    /// ends are included; Unix seconds.
+    /// For finished jobs: the end of the requested time, in which jobs ended, and which begins at
+    /// `since`. Both ends are included; Unix seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<i64>,
-    /// For finished jobs: ends of rows that slurmdbd should have, before and after the requested
-    /// time, and times since which little may have ended; Unix seconds. If no job ended in the
-    /// requested time, the reader looks for a row there, which shows that slurmdbd's database has
-    /// answered.
+    /// For finished jobs: moments at which jobs are known to have ended, before and after the
+    /// requested time, and moments since which little may have ended; Unix seconds. If no job ended
+    /// in the requested time, the reader looks for a row at these moments, which shows that
+    /// slurmdbd's database has answered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<i64>,
-    /// For finished jobs: request only the steps of these jobs, given as id and `NO_VAL`, or array
-    /// and task. `since` is when the first of them started.
+    /// For finished jobs: the jobs whose steps are requested, and nothing else, given as id and
+    /// `NO_VAL`, or array and task. `since` is when the first of them started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<(u32, u32)>,
-    /// Rows of them, by `db_index`, of which only the steps count that began at this time or later,
-    /// Unix seconds.
+    /// For the jobs in `jobs`: rows, by `db_index`, of which only the steps count that began at
+    /// this moment or later, Unix seconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps_since: Vec<(u64, i64)>,
-    /// For jobs: names that have paths, and since when jobs have started. Then a job that has
-    /// several names counts under these, and once in the rest if it has others. `None`: under each
-    /// of them.
+    /// For jobs: the accounts and QOS that have paths, and the moment from which on starts are
+    /// counted. A job with several QOS counts under each of these, and once in the rest if it has
+    /// others. `None`: it counts under each of its QOS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<PublishedJobs>,
-    /// The options of the reply.
+    /// The contents of the reply besides its totals.
     #[serde(default)]
     pub options: ReplyOptions,
 }
@@ -71,23 +72,24 @@ pub struct Request {
 pub enum Answer {
     /// The reader is ready for requests: libslurm, if it uses it, is initialized.
     Hello(Hello),
-    /// The request succeeded.
+    /// The answer to a request that succeeded.
     Reading(Box<Reading>),
-    /// The request failed.
+    /// The answer to a request that failed.
     Failure(Failure),
 }
 
-/// A reader that is ready.
+/// The first line of a reader, which says that it is ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
-    /// The line format, [`PROTOCOL`].
+    /// The version of the reader's line format, [`PROTOCOL`].
     pub protocol: u32,
     /// Release of the libslurm that the reader is linked with; `None` for a reader of slurmrestd.
     pub release: Option<Release>,
 }
 
-/// A reading, with everything needed to use its recording elsewhere.
+/// A reply with its time and its cluster, and all that is needed to use a recording of it
+/// elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reading {
@@ -98,18 +100,21 @@ pub struct Reading {
     /// Seconds from the boot of the reader's host until the reply arrived, on a clock that nobody
     /// sets.
     pub uptime: Option<f64>,
-    /// Time that the RPC took, µs.
+    /// Time that the RPCs or HTTP requests of the reply took, µs. A request for slurmctld's
+    /// configuration before the reply is not included for a reader of libslurm.
     pub elapsed: u64,
-    /// Release of the libslurm that read it, or of slurmrestd.
+    /// Release of the libslurm that read the reply, or of the slurmrestd that sent it.
     pub release: Release,
     /// ClusterName, if slurmctld has reported it.
     pub cluster: Option<String>,
-    /// The statistics; `None` after a reset.
+    /// The statistics; `None` if something else was requested, or slurmctld is in standby.
     pub statistics: Option<Statistics>,
-    /// The reply to a request for the cluster itself.
+    /// The reply, if it is not the statistics. `None` after a reset too, and if PrivateData hides
+    /// it.
     pub reply: Option<Reply>,
     /// The part that the reply may lack, if the table of replies names a word of PrivateData for
-    /// it. It is requested from slurmctld before the reply; if that fails, the request fails.
+    /// it. slurmctld is asked for it before the reply, or slurmdbd with it for finished jobs. If
+    /// that fails, the request fails.
     pub visibility: Option<Visibility>,
     /// The way in which slurmrestd was asked; `None` for a reader of libslurm.
     pub rest: Option<Rest>,
@@ -119,9 +124,9 @@ pub struct Reading {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rest {
-    /// The version of its API that answers, such as `v0.0.42`.
+    /// The version of slurmrestd's API that answers, such as `v0.0.42`.
     pub version: Option<String>,
-    /// The token; `None` if none is sent.
+    /// The token that is sent to slurmrestd; `None` if none is.
     pub token: Option<Token>,
 }
 
@@ -129,13 +134,13 @@ pub struct Rest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Token {
-    /// Its user.
+    /// The user whom the token is for.
     pub user: Option<String>,
-    /// Moment at which it expires: Unix seconds.
+    /// Moment at which the token expires: Unix seconds.
     pub expires: Option<i64>,
-    /// Whether every user of this host can read its file.
+    /// Whether every user of this host can read the token's file.
     pub exposed: bool,
-    /// Whether others than its owner may write the file, or replace it in its folder.
+    /// Whether others than its owner may write the token's file, or replace it in its folder.
     pub writable: bool,
 }
 
@@ -149,16 +154,18 @@ pub const NO_REASON: &str = "libslurm gave no reason";
 pub struct Failure {
     /// The id of the request.
     pub id: u64,
-    /// libslurm's function, or the path requested from slurmrestd.
+    /// libslurm's function that failed, the path requested from slurmrestd, or the setting that
+    /// prevents the call.
     pub call: String,
-    /// `errno` right after the call: Slurm's own errors are above 1000; 0 if there is none.
+    /// The `errno` right after the call: Slurm's own errors are from 1000 on; 0 if there is none.
     pub errno: i32,
-    /// `slurm_strerror(errno)`, [`NO_REASON`], or another explanation.
+    /// The reason in words: `slurm_strerror(errno)`, [`NO_REASON`], or another explanation.
     pub text: String,
-    /// Advice where an administrator should look first. The reader says it because it knows what
-    /// its errors mean.
+    /// Advice where an administrator should look first; `None` if there is none. The reader gives
+    /// it, because it knows what its errors mean.
     pub advice: Option<Box<str>>,
-    /// The stage that a request to slurmrestd reached; `None` for a reader of libslurm.
+    /// The stage that a request to slurmrestd reached; `None` for a reader of libslurm, except for
+    /// [`Stage::Listener`].
     pub stage: Option<Stage>,
     /// The way in which slurmrestd was asked; `None` for a reader of libslurm.
     pub rest: Option<Box<Rest>>,
@@ -173,11 +180,12 @@ pub enum Stage {
     Unsupported,
     /// The request was not sent: the token's file cannot be read.
     TokenFile,
-    /// No connection.
+    /// There was no connection to slurmrestd.
     Connect,
-    /// Nothing was sent: another user's program listens on this host.
+    /// A program of another user listens on this host, or it is not known whose it is. slurmrestd's
+    /// token was not sent to it; libslurm may have sent its own.
     Listener,
-    /// No TLS on the connection.
+    /// TLS could not be agreed on for the connection.
     Tls,
     /// The server is not slurmrestd, or part of its answer is missing.
     Http,
@@ -231,7 +239,7 @@ impl Request {
         }
     }
 
-    /// The whole line, with its newline.
+    /// Returns the line of this request, with its newline.
     pub fn line(&self) -> String {
         // Numbers and plain names: nothing in it can fail.
         serde_json::to_string(&BTreeMap::from([(self.reply, self)])).unwrap_or_default() + "\n"

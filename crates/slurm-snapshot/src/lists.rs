@@ -4,10 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// More kinds of licences than this are not listed.
+/// Number of kinds of licences that a reply lists at most.
 const MAX_LICENSES: usize = 10_000;
 
-/// More reservations than this are not listed.
+/// Number of reservations that a reply lists at most.
 const MAX_RESERVATIONS: usize = 1000;
 
 /// Licences that slurmctld manages.
@@ -17,7 +17,7 @@ pub struct Licenses {
     /// Moment at which slurmctld wrote the reply: Unix seconds on its clock. The `since` of the
     /// next request.
     pub last_update: i64,
-    /// In slurmctld's order.
+    /// The kinds of licences, at most 10,000, in slurmctld's order.
     pub licenses: Vec<License>,
 }
 
@@ -26,32 +26,32 @@ pub struct Licenses {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct License {
-    /// Its name.
+    /// Name of the licence.
     pub name: String,
-    /// The nodes of a layer, as a hostlist expression. A reader older than 25.05 sees the layers
-    /// without their nodes.
+    /// The nodes of a layer of a hierarchical resource, as a hostlist expression. `None` for any
+    /// other licence. A reader older than 25.05 sees the layers without their nodes.
     pub nodes: Option<String>,
     /// Number of licences; `None` if there is no limit.
     pub total: Option<u32>,
-    /// Held by jobs.
+    /// Number of licences that jobs hold; `None` if slurmctld does not know it.
     pub used: Option<u32>,
     /// Number of licences that are available; `None` if there is no limit.
     pub free: Option<u32>,
-    /// Set aside by reservations.
+    /// Number of licences that reservations set aside; `None` if slurmctld does not know it.
     pub reserved: Option<u32>,
-    /// Counted by slurmdbd for several clusters.
+    /// Whether the licence is a remote one, which slurmdbd counts for several clusters.
     pub remote: bool,
-    /// Number of licences of a remote one that were in use in total when its server was asked last;
-    /// `None` before 23.02.
+    /// Number of licences that all users of a remote licence had in use when its server was last
+    /// asked. `None` for a local licence, and before 23.02.
     pub last_consumed: Option<u32>,
-    /// Number of these that neither this cluster nor what is kept for others explains, for a remote
-    /// one; `None` before 23.02.
+    /// Number of these licences in use that are explained neither by this cluster's jobs nor by
+    /// what is kept for others. `None` for a local licence, and before 23.02.
     pub last_deficit: Option<u32>,
 }
 
 impl Licenses {
-    /// Adds one, if there is still room. Of one without limit it is not known how many are
-    /// available.
+    /// Adds a kind of licence if the list has room. If its number is not limited, it is not known
+    /// how many are available.
     pub fn add(&mut self, license: License) {
         if self.licenses.len() < MAX_LICENSES {
             self.licenses.push(License { free: license.total.and(license.free), ..license });
@@ -66,12 +66,12 @@ pub struct Reservations {
     /// Moment at which slurmctld wrote the reply: Unix seconds on its clock. The `since` of the
     /// next request.
     pub last_update: i64,
-    /// The first 1,000, in slurmctld's order.
+    /// The first 1,000 reservations, in slurmctld's order.
     pub reservations: Vec<Reservation>,
 }
 
 impl Reservations {
-    /// Lists one if there is still room.
+    /// Adds a reservation if the list has room.
     pub fn add(&mut self, reservation: Reservation) {
         if self.reservations.len() < MAX_RESERVATIONS {
             self.reservations.push(reservation);
@@ -83,19 +83,20 @@ impl Reservations {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reservation {
-    /// Its name.
+    /// Name of the reservation.
     pub name: String,
-    /// Nodes.
+    /// Number of nodes in the reservation; `None` if slurmctld does not know it.
     pub nodes: Option<u32>,
-    /// Cores.
+    /// Number of cores in the reservation; `None` if slurmctld does not know it.
     pub cores: Option<u32>,
-    /// Unix seconds on slurmctld's clock.
+    /// Moment at which the reservation begins: Unix seconds on slurmctld's clock.
     pub start_time: Option<i64>,
-    /// Unix seconds on slurmctld's clock.
+    /// Moment at which the reservation ends: Unix seconds on slurmctld's clock.
     pub end_time: Option<i64>,
-    /// Whether it is for maintenance.
+    /// Whether the reservation is for maintenance (flag MAINT).
     pub maint: bool,
-    /// Whether it has TIME_FLOAT: its start stays the same time ahead, so that it never begins.
+    /// Whether the reservation has the flag TIME_FLOAT: its start stays the same time ahead, so
+    /// that it never begins.
     pub floats: bool,
 }
 
@@ -103,26 +104,29 @@ pub struct Reservation {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Controller {
-    /// 0 is the primary, 1 the first backup.
+    /// Index of the controller in SlurmctldHost: 0 is the primary, 1 the first backup.
     pub index: u32,
-    /// Whether it answered.
+    /// Whether the controller answered the ping.
     pub up: bool,
-    /// Time that it took to answer, or until the reader gave up, µs.
+    /// Time until the controller answered or the reader gave up, µs; `None` if slurmrestd does not
+    /// report it.
     pub elapsed: Option<u64>,
 }
 
-/// The controllers of SlurmctldHost before and behind this host, as its own libslurm knows them.
+/// The controllers of SlurmctldHost before and behind this host, from libslurm's own configuration
+/// on this host, and whether they answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ahead {
-    /// SlurmctldHost, the primary first.
+    /// The names in SlurmctldHost, the primary first.
     pub hosts: Vec<String>,
-    /// The index of this host among them; `None`: it is not one of them.
+    /// Index of this host in SlurmctldHost; `None` if it is not one of the controllers.
     pub own: Option<u32>,
-    /// The index of one before it that answered a ping.
+    /// Index of a controller before this host that answered a ping; `None` if none did.
     pub answers: Option<u32>,
-    /// The state of those behind it, which take over if this host's does not answer; `None`: there
-    /// is none, or one before it answered.
+    /// Whether the controllers behind this host answer, which take over if this host's slurmctld
+    /// does not. `None` if there are none, if this host is no controller, or if a controller before
+    /// it answered.
     pub behind: Option<Behind>,
     /// SlurmctldTimeout, seconds: no backup takes over sooner.
     pub timeout: u16,
@@ -131,15 +135,15 @@ pub struct Ahead {
 /// The state of the controllers behind this host when they were pinged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Behind {
-    /// One answered.
+    /// One of the controllers answered.
     Answers,
-    /// None answered, and the host of each said that nothing listens on slurmctld's port.
+    /// No controller answered, and the host of each said that nothing listens on slurmctld's port.
     Refuses,
-    /// Neither.
+    /// No controller answered, and of at least one it is not known that nothing listens there.
     Silent,
 }
 
-/// The part that the reader's user may not see.
+/// The part of slurmctld's data that the reader's user may not see.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Visibility {
@@ -152,7 +156,7 @@ pub struct Visibility {
 }
 
 impl Visibility {
-    /// Whether replies may lack some of `what`, a word of PrivateData.
+    /// Whether replies may lack some of the data that `what`, a word of PrivateData, hides.
     pub fn may_hide(&self, what: &str) -> bool {
         self.privileged != Some(true) && self.private.iter().any(|word| word == what)
     }

@@ -3,11 +3,11 @@
 
 use std::borrow::Cow;
 
-/// The longest name, bytes.
+/// Length of the longest name that is reported, bytes.
 pub const LONGEST_NAME: usize = 200;
 
-/// A name as text. A byte that is not UTF-8 becomes `\\x` and two digits, so that two different
-/// names stay different.
+/// Returns a name as text, shortened by [`short_name`]. A byte that is not UTF-8 becomes `\x` and
+/// two digits, so that two different names stay different.
 pub fn name(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return short_name(text);
@@ -20,7 +20,8 @@ pub fn name(bytes: &[u8]) -> Cow<'_, str> {
     short_name(&text).into_owned().into()
 }
 
-/// A name of at most [`LONGEST_NAME`] bytes: the beginning of a longer one, `-` and its hash.
+/// Returns a name of at most [`LONGEST_NAME`] bytes. A longer name becomes its beginning, `-` and a
+/// hash of the whole name.
 pub fn short_name(name: &str) -> Cow<'_, str> {
     if name.len() <= LONGEST_NAME {
         return name.into();

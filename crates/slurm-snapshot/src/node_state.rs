@@ -26,7 +26,7 @@ const ALLOCATED: u32 = 3;
 const MIXED: u32 = 5;
 const FUTURE: u32 = 6;
 
-/// Declares flags by bit, with their words.
+/// Declares a node's flags: the bit and the word of each.
 macro_rules! flags {
     ($($flag:ident = $bit:literal $word:literal;)+) => {
         $(const $flag: u32 = 1 << $bit;)+
@@ -64,25 +64,26 @@ flags! {
 /// other.
 const SHOWN_ALONE: u32 = CLOUD | POWERED_DOWN | POWERING_UP | POWERING_DOWN | POWER_DOWN | POWER_UP;
 
-/// The release in which flag 4 became a node's: before, it is a performance counter's.
+/// The first release in which bit 4 of a state is a node's flag. Before, it is about a performance
+/// counter.
 const EXTERNAL_SINCE: Release = Release::new(25, 5);
 
 /// The release from which a failing node with jobs on part of it is shown as failing.
 const FAILING_WHILE_MIXED: Release = Release::new(25, 11);
 
-/// In which shares are added.
+/// Unit in which shares of a node's resources are added up: so many of it are the whole.
 const MILLION: u64 = 1_000_000;
 
 /// The state of a node in a release.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeState {
-    /// libslurm's number.
+    /// libslurm's number of the state: base state and flags.
     pub number: u32,
-    /// Some bits and words have changed between releases.
+    /// The release whose number it is. Some bits and words have changed between releases.
     pub release: Release,
 }
 
-/// The bit of a flag, by its word in any case.
+/// Returns the bit of a flag, by its word in any case; `None` if no flag has this word.
 pub fn node_flag(word: &str) -> Option<u32> {
     FLAGS.iter().find(|(_, known)| known.eq_ignore_ascii_case(word)).map(|(bit, _)| *bit)
 }
@@ -100,24 +101,24 @@ impl NodeState {
         is_working(self.base())
     }
 
-    /// Whether it is only configured: it is in no total.
+    /// Whether the node is only configured (FUTURE): then it counts in no total.
     pub const fn is_future(self) -> bool {
         self.base() == FUTURE
     }
 
-    /// Whether jobs may use it. sinfo also counts a node as idle that has not reported its state
-    /// yet, and one that is failing or reserved.
+    /// Whether jobs may use the node: it is neither down nor drained. As in sinfo, a node that has
+    /// not reported its state yet, and one that is failing or reserved, may be used.
     pub const fn is_usable(self) -> bool {
         self.base() != DOWN && !self.has(DRAIN)
     }
 
-    /// The base state's word.
+    /// Returns the word for the base state; `other` if there is none.
     pub fn base_word(self) -> String {
         let word = usize::try_from(self.base()).ok().and_then(|base| NODE_STATES.get(base));
         word.map_or("other", |word| word).to_owned()
     }
 
-    /// The flags' words.
+    /// Returns the words for the flags; `other` for those that have none.
     pub fn flags(self) -> Vec<String> {
         flag_words(self.number & !BASE, |bit| {
             let is_known = bit != 4 || self.release >= EXTERNAL_SINCE;
@@ -166,29 +167,30 @@ impl NodeState {
 /// The facts about a node that a reader has found.
 #[derive(Debug)]
 pub struct FoundNode {
-    /// Its state, by which everything else counts.
+    /// The node's state, by which everything else counts.
     pub state: NodeState,
     /// sinfo's word for the state.
     pub word: String,
-    /// The state's flags.
+    /// The words of the state's flags.
     pub flags: Vec<String>,
-    /// CPUs that jobs hold, and all that they may hold.
+    /// Number of CPUs that jobs hold, and of all CPUs that they may hold.
     pub cpus: [u64; 2],
-    /// Its memory.
+    /// The node's memory, MiB.
     pub memory: Memory,
-    /// Its GPUs and shards.
+    /// The node's GPUs and shards.
     pub gres: NodeGres,
-    /// Load average × 100.
+    /// The node's load average × 100; `None` if the node has not reported it.
     pub cpu_load: Option<u32>,
-    /// Moment at which it got its reason.
+    /// Moment at which the node got its reason, Unix seconds; `None` without a reason.
     pub reason_time: Option<i64>,
-    /// The release of its slurmd; empty if it has not registered since slurmctld was started.
+    /// The release of the node's slurmd; empty if the node has not registered since slurmctld was
+    /// started.
     pub slurmd: String,
 }
 
 impl FoundNode {
-    /// Its resources. As in sinfo, a node that only completes is allocated, although its CPUs are
-    /// not.
+    /// Returns the node counted as one, with its resources. As in sinfo, a node on which a job only
+    /// completes is allocated, although its CPUs are not.
     fn tally(&self) -> NodeTally {
         let (state, [allocated, cpus]) = (self.state, self.cpus);
         let has_jobs = state.is_working() || state.has(COMPLETING);
@@ -202,7 +204,7 @@ impl FoundNode {
         }
     }
 
-    /// The node by itself.
+    /// Returns the node as a row by itself.
     pub fn row(&self, name: String) -> NodeRow {
         let [drain, not_responding] = [DRAIN, NO_RESPOND].map(|flag| self.state.has(flag));
         NodeRow {
@@ -215,7 +217,7 @@ impl FoundNode {
         }
     }
 
-    /// The node among those that are out, if it is one of them.
+    /// Returns the node as one of those that are out; `None` if it is not out.
     pub fn out(&self, name: &str) -> Option<OutNode> {
         let has = |flags| self.state.has(flags);
         let node = OutNode {
@@ -232,7 +234,7 @@ impl FoundNode {
 }
 
 impl Nodes {
-    /// Counts a node, and returns what it counts as.
+    /// Adds a node to all counts, and returns its tally.
     pub fn add(&mut self, node: &FoundNode) -> NodeTally {
         let tally = node.tally();
         add_to(&mut self.unparsed, node.gres.unparsed);
@@ -266,7 +268,7 @@ impl Nodes {
         tally
     }
 
-    /// Puts the times in order, when every node has been added.
+    /// Sorts the moments since which nodes are drained or down. Called after the last node.
     pub fn sort_times(&mut self) {
         self.drain_since.sort_unstable();
         self.down_since.sort_unstable();
@@ -274,7 +276,7 @@ impl Nodes {
 }
 
 impl Scarcest {
-    /// Adds a node that jobs may use.
+    /// Adds the greatest share in use of a node that jobs may use.
     fn add(&mut self, tally: &NodeTally) {
         let memory = tally.memory.allocated.value().zip(tally.memory.real.value());
         let parts = [
@@ -302,7 +304,7 @@ const fn is_working(base: u32) -> bool {
     matches!(base, ALLOCATED | MIXED)
 }
 
-/// The words of the bits that are set; `other`, once, for those that have none.
+/// Returns the words of the bits that are set; `other`, once and last, for all bits without a word.
 pub fn flag_words(bits: u32, word: impl Fn(u32) -> Option<&'static str>) -> Vec<String> {
     let set = (0..u32::BITS).filter(|bit| bits & (1 << bit) != 0);
     let mut words: Vec<&str> = set.map(|bit| word(bit).unwrap_or("other")).collect();

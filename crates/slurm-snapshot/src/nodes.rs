@@ -16,17 +16,17 @@ use crate::shares::Shares;
 /// Nodes by state or flag.
 pub type NodeTallies = BTreeMap<String, NodeTally>;
 
-/// Nodes, and their resources.
+/// Number of nodes, and sums of their resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeTally {
-    /// Nodes: sinfo's `%F`.
+    /// Number of nodes: sinfo's `%F`.
     pub nodes: Shares,
     /// CPUs that are available to jobs: sinfo's `%C`.
     pub cpus: Shares,
     /// GPUs of every type.
     pub gpus: Shares,
-    /// Memory.
+    /// Memory of the nodes, MiB.
     pub memory: Memory,
 }
 
@@ -36,7 +36,7 @@ pub struct NodeTally {
 pub struct Memory {
     /// The memory that the configuration or the node reports.
     pub real: KnownSum,
-    /// Allocated to jobs.
+    /// The memory that is allocated to jobs.
     pub allocated: KnownSum,
     /// The memory that the nodes' kernels report as free: unknown for a node that has not
     /// registered since slurmctld's start.
@@ -62,23 +62,24 @@ pub struct Nodes {
     /// Moment at which slurmctld wrote the reply: Unix seconds on its clock. The `since` of the
     /// next request.
     pub last_update: i64,
-    /// Records in the reply.
+    /// Number of records in the reply.
     pub records: u64,
-    /// Records that slurmctld sent empty: nodes that it hides from us, or that no longer exist.
+    /// Number of records that slurmctld sent empty: nodes that it hides from us, or that no longer
+    /// exist.
     pub blank: u64,
-    /// FUTURE nodes: configured, but not there yet. `None` if the reply never has them.
+    /// Number of FUTURE nodes: configured, but not there yet. `None` if the reply never has them.
     pub future: Option<u64>,
-    /// All other nodes.
+    /// All nodes that are neither blank nor FUTURE.
     pub total: NodeTally,
-    /// By the one word that sinfo's `%T` shows, in lower case and without its suffix: `drained`,
-    /// `mixed`, `maint`.
+    /// Nodes by the one word that sinfo's `%T` shows, in lower case and without its suffix:
+    /// `drained`, `mixed`, `maint`.
     pub states: NodeTallies,
-    /// By the flags in addition to the base state, in lower case (`drain`, `not_responding`,
-    /// `powered_down` …): a node may have none or several.
+    /// Nodes by the flags that they have besides their base state, in lower case (`drain`,
+    /// `not_responding`, `powered_down` …): a node may have none or several.
     pub flags: NodeTallies,
-    /// GPUs by type; the empty name: those without a type.
+    /// GPUs by type; those without a type have the empty name.
     pub gpus: BTreeMap<String, Shares>,
-    /// Shards by the type of their GPUs, likewise.
+    /// Shards by the type of their GPUs; those without a type have the empty name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shards: BTreeMap<String, Shards>,
     /// Nodes in active reservations that are not for maintenance.
@@ -96,25 +97,25 @@ pub struct Nodes {
     /// `reason_time`): Unix seconds, oldest first. Nodes without a reason have no time. A drained
     /// node that goes down keeps the time of its reason.
     pub down_since: Vec<i64>,
-    /// The load averages × 100 of the nodes, of those that have reported one.
+    /// Sum of the nodes' load averages × 100, over the nodes that have reported one.
     pub cpu_load: KnownSum,
     /// The fullness of the nodes that jobs may use.
     pub scarcest: Scarcest,
-    /// By active feature, if requested.
+    /// Nodes by active feature; `None` if not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<Features>,
-    /// The nodes that are out, in slurmctld's order.
+    /// The nodes that are out ([`OutNode`]), in slurmctld's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub out: Vec<OutNode>,
-    /// Each node by itself, if requested.
+    /// Each node by itself, in slurmctld's order; empty if not requested.
     pub rows: Vec<NodeRow>,
-    /// The state and the starts of each node, if requested, in slurmctld's order.
+    /// The state and the starts of each node, in slurmctld's order; empty if not requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<NodeMark>,
-    /// The partitions, if requested.
+    /// The partitions; `None` if not requested.
     pub partitions: Option<Partitions>,
-    /// Texts that could not be understood (a GRES count). Their nodes are counted, but the values
-    /// in those texts are missing.
+    /// Number of texts that could not be understood (a GRES count). Their nodes are counted, but
+    /// the values in those texts are missing.
     pub unparsed: u64,
 }
 
@@ -123,9 +124,10 @@ pub struct Nodes {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scarcest {
-    /// Nodes that are neither down nor drained.
+    /// Number of nodes that are neither down nor drained.
     pub nodes: u64,
-    /// The sum of their greatest shares in use, each in millionths.
+    /// Sum over these nodes of the greatest share in use: that of CPUs, memory or GPUs, in
+    /// millionths.
     pub millionths: u64,
 }
 
@@ -133,7 +135,7 @@ pub struct Scarcest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Features {
-    /// By name.
+    /// Nodes by the name of a feature, for the first 4,096 features of a reply.
     pub names: BTreeMap<String, NodeTally>,
     /// The sum of the features after the first 4,096.
     pub others: NodeTally,
@@ -144,51 +146,52 @@ pub struct Features {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutNode {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Whether its base state is down.
+    /// Whether the node's base state is down.
     pub down: bool,
-    /// Whether it is drained or draining.
+    /// Whether the node is drained or draining, and not only until power saving turns it off.
     pub drain: bool,
-    /// Whether it is failing.
+    /// Whether the node is set to fail (flag FAIL).
     pub fail: bool,
-    /// Whether its slurmd does not respond.
+    /// Whether the node's slurmd does not respond, and power saving does not turn the node off or
+    /// on.
     pub not_responding: bool,
-    /// Moment at which it got its reason: Unix seconds.
+    /// Moment at which the node got its reason: Unix seconds; `None` without a reason.
     pub since: Option<i64>,
 }
 
-/// One node.
+/// One node by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeRow {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Whether its base state is down, also if it is drained.
+    /// Whether the node's base state is down, also if it is drained.
     pub down: bool,
-    /// Whether it is drained or draining.
+    /// Whether the node is drained or draining.
     pub drain: bool,
-    /// Whether its slurmd does not respond.
+    /// Whether the node's slurmd does not respond.
     pub not_responding: bool,
-    /// Its resources.
+    /// The node counted as one, and its resources.
     pub tally: NodeTally,
     /// Load average × 100, if the node has reported it.
     pub cpu_load: Option<u32>,
 }
 
 as_array! {
-    /// The state of a node and its last starts, from which its outages and reboots are found. A
-    /// line has it as a list.
+    /// The state of a node and its last starts, from which its outages and reboots are found.
+    /// Written as an array of its members.
     #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
     pub struct NodeMark {
-        /// Its name.
+        /// Name of the node.
         pub name: String,
-        /// libslurm's number of its state: [`crate::service`].
+        /// libslurm's number of the node's state, the argument of [`crate::service`].
         pub state: u32,
-        /// Moment at which it was booted, computed by slurmctld at each of its registrations: Unix
+        /// Moment at which the node was booted, computed by slurmctld when the node registers: Unix
         /// seconds.
         pub boot_time: Option<i64>,
-        /// Moment at which its slurmd started, by its own clock: Unix seconds.
+        /// Moment at which the node's slurmd started, by the node's clock: Unix seconds.
         pub slurmd_start_time: Option<i64>,
     }
 }
@@ -199,7 +202,7 @@ as_array! {
 pub struct Partitions {
     /// Moment at which slurmctld wrote the reply: Unix seconds on its clock.
     pub last_update: i64,
-    /// In slurmctld's order.
+    /// The partitions in slurmctld's order.
     pub partitions: Vec<Partition>,
 }
 
@@ -207,34 +210,35 @@ pub struct Partitions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Partition {
-    /// Its name.
+    /// Name of the partition.
     pub name: String,
-    /// `up`, `down`, `drain` or `inactive`; `state_N` for an unknown state; empty if it is not
-    /// reported.
+    /// State of the partition: `up`, `down`, `drain` or `inactive`; `state_N` for an unknown state;
+    /// empty if it is not reported.
     pub state: String,
-    /// Its nodes, except FUTURE ones.
+    /// All nodes of the partition, except FUTURE ones.
     pub total: NodeTally,
-    /// Its nodes by state, as in [`Nodes::states`].
+    /// Nodes of the partition by state, as in [`Nodes::states`].
     pub states: NodeTallies,
-    /// Its GPUs by type, as in [`Nodes::gpus`].
+    /// GPUs of the partition by type, as in [`Nodes::gpus`].
     pub gpus: BTreeMap<String, Shares>,
-    /// Its shards by type, likewise.
+    /// Shards of the partition by the type of their GPUs, as in [`Nodes::shards`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shards: BTreeMap<String, Shards>,
-    /// Its nodes among [`Nodes::marks`]: the first and the last index of each range.
+    /// Indices of the partition's nodes in [`Nodes::marks`], as ranges: the first and the last
+    /// index of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<(usize, usize)>,
 }
 
 impl Partition {
-    /// Adds a node in the state of this word, with its GPUs and shards by type.
+    /// Adds a node: the word for its state, its tally, and its GPUs and shards by type.
     pub fn add(&mut self, word: &str, tally: &NodeTally, gres: &NodeGres) {
         self.total.add(tally);
         self.states.entry(word.to_owned()).or_default().add(tally);
         gres.add_to(&mut self.gpus, &mut self.shards);
     }
 
-    /// Adds the node with this index, in ascending order.
+    /// Adds the index of a node to the ranges of members. Indices come in ascending order.
     pub fn add_member(&mut self, index: usize) {
         match self.members.last_mut() {
             Some((_, last)) if *last >= index => {}

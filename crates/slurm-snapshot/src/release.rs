@@ -53,7 +53,7 @@ impl Release {
         Self { year, month }
     }
 
-    /// The release of libslurm.so.N and v0.0.N.
+    /// Returns the release of libslurm.so.N and of v0.0.N; `None` if this N has no reader.
     pub fn of_library(number: u32) -> Option<Self> {
         LIBRARIES.iter().find(|(known, _)| *known == number).map(|(_, release)| *release)
     }

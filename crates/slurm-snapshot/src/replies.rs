@@ -48,21 +48,22 @@ pub enum ReplyKind {
 /// The facts about a reply that must be known before it is requested.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyRow {
-    /// Its request.
+    /// The kind of request that the reply answers.
     pub kind: ReplyKind,
-    /// The name in request lines, logs and metric paths.
+    /// Name of the reply in request lines, logs and metric paths.
     pub name: &'static str,
-    /// The role of the reader that asks.
+    /// The role of the reader that sends the request.
     pub role: Role,
-    /// The cost for slurmctld.
+    /// The cost of the reply for slurmctld.
     pub cost: Cost,
-    /// Whether slurmctld can say that it has not changed, by a rule that covers every figure that
-    /// is made of it. The rows say why it does: what sets the time that slurmctld compares with, in
-    /// its source from 20.11 to 26.11.
+    /// Whether slurmctld can answer that the reply has not changed, by a rule that covers every
+    /// figure that is made of the reply. The comments in the table say why it does: what sets the
+    /// time that slurmctld compares with, in its source from 20.11 to 26.11.
     pub unchanged: bool,
-    /// The words of slurm.conf's PrivateData that hide some of it from all users except operators.
+    /// The words of slurm.conf's PrivateData that hide some of the reply from all users except
+    /// operators.
     pub private: &'static [&'static str],
-    /// The reason why it is not requested from slurmrestd.
+    /// The reason why the reply is not requested from slurmrestd; `None` if it is.
     pub not_over_rest: Option<&'static str>,
 }
 
@@ -80,9 +81,9 @@ pub enum Role {
 /// The costs of a reply for slurmctld.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// It takes none of slurmctld's locks.
+    /// The request takes none of slurmctld's locks.
     None,
-    /// It holds slurmctld's locks while it walks a whole list.
+    /// The request holds slurmctld's locks while it walks a whole list.
     Locks,
 }
 
@@ -149,7 +150,7 @@ pub const REPLIES: [ReplyRow; 10] = [
     },
 ];
 
-/// A row as most are.
+/// Returns a row with the values that most rows have.
 const fn row(kind: ReplyKind, name: &'static str) -> ReplyRow {
     ReplyRow {
         kind,
@@ -163,14 +164,14 @@ const fn row(kind: ReplyKind, name: &'static str) -> ReplyRow {
 }
 
 impl ReplyRow {
-    /// Whether slurmctld may hide some of it from a user with this visibility.
+    /// Whether slurmctld may hide some of the reply from a user with this visibility.
     pub fn is_hidden(&self, visibility: &Visibility) -> bool {
         self.private.iter().any(|word| visibility.may_hide(word))
     }
 }
 
 impl ReplyKind {
-    /// Its row of the table.
+    /// Returns the row of the table for this kind of request.
     #[expect(
         clippy::indexing_slicing,
         reason = "each kind has a row, in the same order: a test compares them"
@@ -180,7 +181,7 @@ impl ReplyKind {
         &TABLE[self as usize]
     }
 
-    /// Its name in request lines, logs and metric paths.
+    /// Returns the name of this kind of request in request lines, logs and metric paths.
     pub const fn name(self) -> &'static str {
         self.row().name
     }
@@ -190,37 +191,38 @@ impl ReplyKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplyOptions {
-    /// Statistics: include the RPC tables.
+    /// Whether the statistics include the RPC tables.
     pub rpc: bool,
-    /// Include jobs by user, the associations of users, and slurmdbd's RPCs by user; also the names
-    /// of these users and of those in slurmctld's RPC tables.
+    /// Whether replies include jobs by user, the associations of users, and slurmdbd's RPCs by
+    /// user; also the names of these users and of those in slurmctld's RPC tables.
     pub users: bool,
-    /// Include jobs by account.
+    /// Whether the jobs are also counted by account.
     pub accounts: bool,
-    /// Include jobs by QOS.
+    /// Whether the jobs are also counted by QOS. For finished jobs: whether their QOS get names.
     pub qos: bool,
-    /// Include nodes by partition.
+    /// Whether the nodes are also counted by partition.
     pub partitions: bool,
-    /// Include each node by itself.
+    /// Whether the reply of the nodes includes each node by itself.
     pub rows: bool,
-    /// Include nodes by active feature.
+    /// Whether the nodes are also counted by active feature.
     pub features: bool,
-    /// Include the state and the starts of each node, and with `partitions` which nodes are in
-    /// each.
+    /// Whether the reply of the nodes includes the state and the starts of each node, and with
+    /// `partitions` which nodes are in each partition.
     pub marks: bool,
-    /// Only how many jobs are in each state: slurmrestd is asked for no more.
+    /// Whether only the number of jobs in each state is needed: slurmrestd is asked for no more.
     pub states_only: bool,
-    /// For `[slurm] follow`. Statistics: ask only this host's own slurmctld. Controllers: where
-    /// this host is among them, and whether one before it answers.
+    /// Whether `[slurm] follow` is set. Then statistics are requested only from this host's own
+    /// slurmctld, and the reply of the controllers is where this host is among them, and whether
+    /// one before it answers.
     pub follow: bool,
-    /// Finished jobs: include the ids needed to request their steps.
+    /// Whether the finished jobs include the ids needed to request their steps.
     pub steps: bool,
 }
 
 impl BitOr for ReplyOptions {
     type Output = Self;
 
-    /// The options that either of two needs.
+    /// Returns the options that are set on either side.
     fn bitor(self, other: Self) -> Self {
         Self {
             rpc: self.rpc || other.rpc,
@@ -238,11 +240,12 @@ impl BitOr for ReplyOptions {
     }
 }
 
-/// The reply to a survey.
+/// The reply to any request, except the statistics themselves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Reply {
-    /// Nothing has changed since the time in the request, so the last reading is still valid.
+    /// slurmctld answers that nothing has changed since the request's `since`, so the last reading
+    /// is still valid.
     Unchanged,
     /// Answers [`ReplyKind::Jobs`].
     Jobs(Box<Jobs>),
@@ -268,8 +271,8 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Moment at which slurmctld wrote it, Unix seconds on its clock: the `since` of the next
-    /// request.
+    /// Returns the moment at which slurmctld wrote the reply, Unix seconds on its clock: the
+    /// `since` of the next request. `None` for a reply without such a moment.
     pub fn last_update(&self) -> Option<i64> {
         match self {
             Self::Jobs(jobs) => Some(jobs.last_update),

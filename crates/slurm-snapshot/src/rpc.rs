@@ -13,13 +13,14 @@ pub fn rpc_name(id: u32, release: Release) -> Option<&'static str> {
     given_to_another.map(|(.., name)| *name).or_else(|| name_of(NAMES, id))
 }
 
-/// The name in a sorted table.
+/// Returns the name of message type `id` in a sorted table; `None` if it is not in it.
 pub(crate) fn name_of(names: &[(u32, &'static str)], id: u32) -> Option<&'static str> {
     let index = names.binary_search_by_key(&id, |(number, _)| *number).ok()?;
     names.get(index).map(|(_, name)| *name)
 }
 
-/// (number, first release known to use it for another message than before, name).
+/// The numbers that were given to another message later: (number, first release known to use it for
+/// that message, its name there).
 const LATER: &[(u32, Release, &str)] = &[
     (6015, Release::new(26, 5), "RESPONSE_UPDATE_JOB_MEM"),
     (11003, Release::new(24, 11), "SLURMSCRIPTD_REQUEST_RUN_SCRIPT"),
@@ -30,7 +31,7 @@ const LATER: &[(u32, Release, &str)] = &[
     (11008, Release::new(24, 11), "SLURMSCRIPTD_REQUEST_BB_SCRIPT_INFO"),
 ];
 
-/// (number, name), sorted.
+/// The names of slurmctld's message types: (number, name), sorted by number.
 const NAMES: &[(u32, &str)] = &[
     (1001, "REQUEST_NODE_REGISTRATION_STATUS"),
     (1002, "MESSAGE_NODE_REGISTRATION_STATUS"),

@@ -7,15 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::sums::add_to;
 
-/// Numbers of shards.
+/// Numbers of shards of one type, of a node or of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shards {
-    /// In use by jobs.
+    /// Number in use by jobs; `None` if it is not known of a node.
     pub allocated: Option<u64>,
-    /// Free, of GPUs that no job has whole, on nodes that are neither down nor drained.
+    /// Number that is free, of GPUs that no job has whole, on nodes that are neither down nor
+    /// drained. `None` if it is not known of a node.
     pub idle: Option<u64>,
-    /// All of them.
+    /// Number of all shards.
     pub total: u64,
 }
 
@@ -26,7 +27,7 @@ impl Default for Shards {
 }
 
 impl Shards {
-    /// Adds others to these.
+    /// Adds other shards to these. A number becomes `None` if it is not known of either.
     pub fn add(&mut self, more: Self) {
         let sum = |sum: Option<u64>, more: Option<u64>| Some(sum?.saturating_add(more?));
         self.allocated = sum(self.allocated, more.allocated);

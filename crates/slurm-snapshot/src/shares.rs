@@ -9,19 +9,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shares {
-    /// In use by jobs.
+    /// Number of nodes, CPUs or GPUs in use by jobs.
     pub allocated: u64,
-    /// Free, on nodes that are neither down nor drained.
+    /// Number that is free, on nodes that are neither down nor drained.
     pub idle: u64,
-    /// Neither: on nodes that are down or drained.
+    /// Number that is neither in use nor idle, on nodes that are down or drained.
     pub other: u64,
-    /// All of it.
+    /// The sum of the other three.
     pub total: u64,
 }
 
 impl Shares {
-    /// `allocated` of `total`; the rest is idle if jobs may use it, otherwise other. If more is
-    /// allocated than `total`, the total is raised.
+    /// Makes the shares of which `allocated` of `total` are in use. The rest is idle if `usable`,
+    /// that is, if jobs may use it; otherwise it is other. If more is allocated than `total`, the
+    /// total is raised.
     pub fn new(allocated: u64, total: u64, usable: bool) -> Self {
         let rest = total.saturating_sub(allocated);
         let (idle, other) = if usable { (rest, 0) } else { (0, rest) };

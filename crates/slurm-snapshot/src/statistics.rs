@@ -36,34 +36,36 @@ macro_rules! numbers_of_statistics {
 pub struct Statistics {
     /// Moment at which slurmctld answered: Unix seconds on its clock.
     pub req_time: i64,
-    /// Begin of its count: Unix seconds on its clock.
+    /// Moment at which slurmctld's counters were last reset: Unix seconds on its clock.
     pub req_time_start: i64,
-    /// RPCs being served at this moment, one thread each.
+    /// Number of RPCs being served at this moment, one thread each.
     pub server_thread_count: u32,
     /// Messages to nodes that wait for an agent.
     pub agent_queue_size: u32,
-    /// Agents at work.
+    /// Number of agents that are sending messages to nodes.
     pub agent_count: u32,
-    /// Threads of those agents.
+    /// Number of threads of the agents that are sending messages to nodes.
     pub agent_thread_count: u32,
-    /// Messages that wait for slurmdbd.
+    /// Number of messages that wait to be sent to slurmdbd.
     pub dbd_agent_queue_size: u32,
     /// µs that 1,000 calls of `gettimeofday` took on slurmctld's host.
     pub gettimeofday_latency: u32,
 
-    /// Longest main scheduling cycle, µs.
+    /// Length of the longest main scheduling cycle, µs.
     pub schedule_cycle_max: u32,
-    /// Last main scheduling cycle, µs.
+    /// Length of the last main scheduling cycle, µs.
     pub schedule_cycle_last: u32,
-    /// Sum of the main scheduling cycles, µs. A `u32` that wraps in slurmctld up to 25.05.
+    /// Sum of the lengths of the main scheduling cycles, µs. A `u32` that wraps in slurmctld up to
+    /// 25.05.
     pub schedule_cycle_sum: Option<u64>,
-    /// Main scheduling cycles.
+    /// Number of main scheduling cycles.
     pub schedule_cycle_counter: u32,
     /// Sum of the jobs looked at in main scheduling cycles.
     pub schedule_cycle_depth: Option<u32>,
     /// Entries in the queue of the last main scheduling cycle, one for each partition of a job.
     pub schedule_queue_len: u32,
-    /// Main cycles by the reason why they ended ([`crate::MAIN_EXITS`]); from 23.11.
+    /// Number of main scheduling cycles by the reason why they ended ([`crate::MAIN_EXITS`]);
+    /// `None` before 23.11.
     pub schedule_exit: Option<Vec<u32>>,
 
     /// Jobs submitted.
@@ -76,11 +78,14 @@ pub struct Statistics {
     pub jobs_canceled: u32,
     /// Jobs failed.
     pub jobs_failed: u32,
-    /// Jobs pending when they were last counted; for publication [`Statistics::jobs_pending`].
+    /// Jobs pending when slurmctld last counted them. [`Statistics::jobs_pending`] is what is
+    /// published.
     pub jobs_pending: u32,
-    /// Jobs running when they were last counted; for publication [`Statistics::jobs_running`].
+    /// Jobs running when slurmctld last counted them. [`Statistics::jobs_running`] is what is
+    /// published.
     pub jobs_running: u32,
-    /// Moment at which pending and running jobs were counted: Unix seconds, up to about 30 s ago.
+    /// Moment at which slurmctld counted the pending and running jobs: Unix seconds, up to about 30
+    /// s ago. `None` until it first does so after its start.
     pub job_states_ts: Option<i64>,
 
     /// Jobs started by backfill since slurmctld's start.
@@ -89,21 +94,21 @@ pub struct Statistics {
     pub bf_last_backfilled_jobs: u32,
     /// Components of het jobs started by backfill.
     pub bf_backfilled_het_jobs: u32,
-    /// Backfill cycles.
+    /// Number of backfill cycles.
     pub bf_cycle_counter: u32,
-    /// Sum of the backfill cycles, µs.
+    /// Sum of the lengths of the backfill cycles, µs.
     pub bf_cycle_sum: Option<u64>,
-    /// Last backfill cycle, µs.
+    /// Length of the last backfill cycle, µs.
     pub bf_cycle_last: u32,
-    /// Longest backfill cycle, µs.
+    /// Length of the longest backfill cycle, µs.
     pub bf_cycle_max: Option<u32>,
     /// Jobs looked at in the last backfill cycle.
     pub bf_last_depth: Option<u32>,
-    /// Number of those that it tried to start.
+    /// Jobs that the last backfill cycle tried to start.
     pub bf_last_depth_try: Option<u32>,
     /// Sum of the jobs looked at over the backfill cycles.
     pub bf_depth_sum: Option<u32>,
-    /// Sum of the jobs that it tried to start.
+    /// Sum of the jobs that the backfill cycles tried to start.
     pub bf_depth_try_sum: Option<u32>,
     /// Entries in the queue of the last backfill cycle, one for each partition of a job.
     pub bf_queue_len: u32,
@@ -113,26 +118,29 @@ pub struct Statistics {
     pub bf_table_size: Option<u32>,
     /// Sum of the time slots over the backfill cycles.
     pub bf_table_size_sum: Option<u32>,
-    /// Begin of the last backfill cycle: Unix seconds.
+    /// Moment at which the last backfill cycle began: Unix seconds; `None` if there was none.
     pub bf_when_last_cycle: Option<i64>,
     /// Whether a backfill cycle is running: 0 or 1.
     pub bf_active: u32,
-    /// Backfill cycles by the reason why they ended ([`crate::BACKFILL_EXITS`]); from 23.11.
+    /// Number of backfill cycles by the reason why they ended ([`crate::BACKFILL_EXITS`]); `None`
+    /// before 23.11.
     pub bf_exit: Option<Vec<u32>>,
 
-    /// Whether slurmctld queues RPCs by type (`SlurmctldParameters=enable_rpc_queue`); from 24.05.
+    /// Whether slurmctld queues RPCs by type (`SlurmctldParameters=enable_rpc_queue`); `None`
+    /// before 24.05.
     pub rpc_queue_enabled: Option<bool>,
-    /// Means since the last reset, if the sums behind them are not known.
+    /// Means since slurmctld's last reset, as slurmrestd reports them; `None` if the sums behind
+    /// them are known.
     pub means: Option<Means>,
     /// The RPC tables, if they were requested.
     pub rpc: Option<RpcTables>,
 }
 
-/// `REQUEST_STATS_INFO`, which is also how `sdiag --reset` asks.
+/// Number of the message type `REQUEST_STATS_INFO`, which `sdiag --reset` sends too.
 const STATS_INFO: u16 = 2035;
 
-/// Whether figures that survive `sdiag --reset` and midnight are lost: then it is another process
-/// or controller.
+/// Whether slurmctld was restarted, or another controller took over, between two statistics. Then
+/// figures are lost that survive `sdiag --reset` and midnight.
 #[must_use]
 pub fn restarted(old: &Statistics, new: &Statistics) -> bool {
     new.req_time_start <= 0
@@ -144,9 +152,10 @@ pub fn restarted(old: &Statistics, new: &Statistics) -> bool {
             && new.schedule_cycle_counter == 0)
 }
 
-/// Whether the process is older than its counters. After a reset, that RPC is the first row of the
-/// tables; a slurmctld that starts receives others first. The time of the last backfill cycle shows
-/// nothing, because slurmctld restores it from its saved state (22.05).
+/// Whether slurmctld is older than its counters, so that a reset began them and not its start.
+/// After `sdiag --reset`, `REQUEST_STATS_INFO` is the first row of the RPC tables; a slurmctld that
+/// starts receives other RPCs first. The time of the last backfill cycle shows nothing, because
+/// slurmctld restores it from its saved state (22.05).
 #[must_use]
 pub fn by_command(new: &Statistics) -> bool {
     let since = new.req_time_start;
@@ -157,62 +166,72 @@ pub fn by_command(new: &Statistics) -> bool {
         || first.is_some_and(|row| row.id == STATS_INFO)
 }
 
+/// Returns a time on Slurm's clock, Unix seconds; `None` for a moment that never was: 0, a negative
+/// number, or C's `NO_VAL` or `INFINITE` and above.
+#[must_use]
+pub const fn moment(time: i64) -> Option<i64> {
+    if 0 < time && time < 0xffff_fffe { Some(time) } else { None }
+}
+
 impl Statistics {
-    /// Jobs pending when slurmctld last counted them. Until it first does after its start, for up
-    /// to 30 s, it sends 0.
+    /// Returns the jobs that were pending when slurmctld last counted them. `None` until it first
+    /// counts them after its start, for up to 30 s, because it sends 0 till then.
     pub fn jobs_pending(&self) -> Option<u32> {
         self.job_states_ts.and(Some(self.jobs_pending))
     }
 
-    /// Jobs running when slurmctld last counted them; `None` like [`Self::jobs_pending`].
+    /// Returns the jobs that were running when slurmctld last counted them; `None` as for
+    /// [`Self::jobs_pending`].
     pub fn jobs_running(&self) -> Option<u32> {
         self.job_states_ts.and(Some(self.jobs_running))
     }
 }
 
-/// Quotients of sums that slurmrestd does not report, truncated as sdiag truncates them. There is
-/// none if the sum is known. slurmrestd writes 0 if nothing was counted; that is not used as a
-/// mean.
+/// Means of scheduling cycles since slurmctld's last reset, for sums that slurmrestd does not
+/// report. They are truncated as sdiag truncates them. A mean is `None` if its sum is known, or if
+/// nothing was counted, for which slurmrestd writes 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Means {
     /// Mean length of a main scheduling cycle, µs.
     pub schedule_cycle: Option<u64>,
-    /// Jobs looked at in a main scheduling cycle.
+    /// Mean number of jobs looked at in a main scheduling cycle.
     pub schedule_depth: Option<u64>,
     /// Mean length of a backfill cycle, µs.
     pub bf_cycle: Option<u64>,
-    /// Jobs looked at in a backfill cycle.
+    /// Mean number of jobs looked at in a backfill cycle.
     pub bf_depth: Option<u64>,
-    /// Jobs that a backfill cycle tried to start.
+    /// Mean number of jobs that a backfill cycle tried to start.
     pub bf_depth_try: Option<u64>,
-    /// Jobs pending at a backfill cycle.
+    /// Mean number of jobs pending at a backfill cycle.
     pub bf_queue_len: Option<u64>,
-    /// Time slots in a backfill cycle's table.
+    /// Mean number of time slots in a backfill cycle's table.
     pub bf_table_size: Option<u64>,
 }
 
-/// slurmctld counts this many types of messages.
+/// Most message types that slurmctld counts RPCs of.
 pub const MOST_RPC_TYPES: usize = 100;
-/// And this many users. From 24.05 to 25.11.6 it sends garbage after a full table of users.
+/// Most users that slurmctld counts RPCs of. From 24.05 to 25.11.6 it sends garbage after a full
+/// table of users.
 pub const MOST_RPC_USERS: usize = 200;
-/// slurmctld packs this many (MAX_RPC_PACK_CNT), and 25 with their nodes (DUMP_RPC_COUNT).
+/// Most rows of the two tables of messages that wait for an agent. slurmctld sends up to 100
+/// message types (MAX_RPC_PACK_CNT), and up to 25 messages with their nodes (DUMP_RPC_COUNT).
 pub const MOST_PENDING_RPCS: usize = 100;
-/// There are 6 in 26.05.
+/// Most reasons for the end of a scheduling cycle that are read from a reply. 26.05 has 6.
 pub const MOST_EXIT_REASONS: usize = 100;
 
 /// slurmctld's RPC tables. They are not reset at midnight.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RpcTables {
-    /// By message type, in slurmctld's order.
+    /// RPCs by message type, in slurmctld's order.
     pub types: Vec<RpcType>,
-    /// By user, in slurmctld's order.
+    /// RPCs by user, in slurmctld's order.
     pub users: Vec<RpcUser>,
     /// Messages to nodes that wait for an agent, by message type; `None` if slurmrestd does not
     /// report them.
     pub pending: Option<Vec<PendingRpc>>,
-    /// The first of those messages, each with its nodes.
+    /// The first of the messages that wait for an agent, each with its nodes.
     pub dumped: Vec<DumpedRpcs>,
 }
 
@@ -222,11 +241,12 @@ pub struct RpcTables {
 pub struct RpcType {
     /// Message type ([`crate::rpc_name`]).
     pub id: u16,
-    /// RPCs served.
+    /// Number of RPCs of this type that were served.
     pub count: u32,
-    /// Time spent on them, µs.
+    /// Time spent on the RPCs of this type, µs.
     pub time: u64,
-    /// Counts of the RPC queue for them: from 24.05, and only if it is enabled.
+    /// Counts of the RPC queue for this message type; `None` before 24.05, and if the queue is not
+    /// enabled.
     pub queue: Option<RpcQueue>,
 }
 
@@ -234,7 +254,7 @@ pub struct RpcType {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RpcQueue {
-    /// RPCs in the queue.
+    /// Number of RPCs of this type in the queue.
     pub queued: u16,
     /// RPCs refused because the queue was full.
     pub dropped: u64,
@@ -255,9 +275,9 @@ pub struct RpcUser {
     /// Whether the name is still being looked up. If not, a missing name means that there is none.
     #[serde(default)]
     pub looking_up: bool,
-    /// RPCs served.
+    /// Number of RPCs of this user that were served.
     pub count: u32,
-    /// Time spent on them, µs.
+    /// Time spent on the RPCs of this user, µs.
     pub time: u64,
 }
 
@@ -267,7 +287,7 @@ pub struct RpcUser {
 pub struct PendingRpc {
     /// Message type ([`crate::rpc_name`]); slurmctld stores it as a `u32` here.
     pub id: u32,
-    /// Messages that wait.
+    /// Number of messages of this type that wait.
     pub count: u32,
 }
 
@@ -277,6 +297,6 @@ pub struct PendingRpc {
 pub struct DumpedRpcs {
     /// Message type ([`crate::rpc_name`]).
     pub id: u32,
-    /// Host list expression; empty if slurmctld gave none.
+    /// Hostlist expression of the nodes that the message is for; empty if slurmctld gave none.
     pub hostlist: String,
 }

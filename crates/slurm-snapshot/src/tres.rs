@@ -6,12 +6,12 @@
 
 use crate::gres::{Unparsed, digits};
 
-/// The CPUs in a text; `None` if it names none.
+/// Returns the number of CPUs in a TRES text; `None` if it names none.
 pub fn cpus(text: &[u8]) -> Option<u64> {
     text.split(|&byte| byte == b',').find_map(|element| digits(element.strip_prefix(b"cpu=")?))
 }
 
-/// The memory in a text, MiB; `None` if it names none.
+/// Returns the memory in a TRES text, MiB; `None` if it names none.
 ///
 /// # Errors
 /// The text names memory, but what follows is not an amount.
@@ -20,7 +20,8 @@ pub fn memory(text: &[u8]) -> Result<Option<u64>, Unparsed> {
     amount.map(|amount| mebibytes(amount).ok_or(Unparsed)).transpose()
 }
 
-/// `0`, `2000M`, `2.50G`.
+/// Parses an amount of memory such as `0`, `2000M` or `2.50G`. Returns MiB; `None` if it is no
+/// amount.
 fn mebibytes(amount: &[u8]) -> Option<u64> {
     let (number, power) = match amount {
         // Zero has no unit, and neither has an amount in Slurm's own unit, MiB.
@@ -43,7 +44,8 @@ fn mebibytes(amount: &[u8]) -> Option<u64> {
     whole.checked_mul(unit)?.checked_add(part)
 }
 
-/// Usage, which is a float because it decays, without its fraction, as Slurm prints it.
+/// Cuts off the fraction of a usage, as Slurm does when it prints it. Usage is a float because it
+/// decays.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

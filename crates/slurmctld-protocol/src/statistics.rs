@@ -8,7 +8,7 @@ mod tests;
 
 use slurm_snapshot::{
     DumpedRpcs, MOST_EXIT_REASONS, MOST_PENDING_RPCS, MOST_RPC_TYPES, MOST_RPC_USERS, PendingRpc,
-    Release, RpcQueue, RpcTables, RpcType, RpcUser, Statistics,
+    Release, RpcQueue, RpcTables, RpcType, RpcUser, Statistics, moment,
 };
 
 use crate::pack::{Short, Unpack};
@@ -76,11 +76,6 @@ pub(crate) fn unpack(body: &[u8], number: u16, rpc: bool) -> Result<Statistics, 
         return Err(Short);
     }
     Ok(Statistics { rpc: rpc.then_some(tables), rpc_queue_enabled, ..statistics })
-}
-
-/// A moment that never was is 0.
-fn moment(seconds: i64) -> Option<i64> {
-    (seconds != 0).then_some(seconds)
 }
 
 fn exits(from: &mut Unpack<'_>, release: Release) -> Result<Option<Vec<u32>>, Short> {

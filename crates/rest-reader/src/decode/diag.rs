@@ -15,9 +15,10 @@ use super::item::Item;
 /// The last version in which `bf_table_size_mean` is a mean of table sizes.
 const LAST_TABLE_SIZE_MEAN: u32 = 38;
 
-/// Generates how each member is read, and the list of the members' names in the API.
+/// Generates how each member is read, and the list of the members' names in the API. A new member
+/// of [`Statistics`] does not compile before it is read here, or absent here by its name.
 macro_rules! members {
-    ((|$item:ident, $statistics:ident, $means:ident| $($quotient:ident = $mean:ident)+)
+    ((|$item:ident| $($quotient:ident = $mean:ident)+)
         $($read:ident { $($member:ident $(= $api:ident)?)+ })+) => {
         /// The names of the members of the object and of its rows.
         const MEMBERS: &[&str] = &[
@@ -27,18 +28,29 @@ macro_rules! members {
             "total_time", "user", "queued", "dropped", "cycle_last", "cycle_max",
         ];
 
-        fn read_members($item: Item<'_>, $statistics: &mut Statistics, $means: &mut Means)
-            -> Result<(), String> {
-            $($($statistics.$member = $item.$read(members!(@$member $($api)?))?;)+)+
-            $($means.$mean = $item.number(stringify!($quotient))?;)+
-            Ok(())
+        fn read_members($item: Item<'_>, req_time: i64) -> Result<(Statistics, Means), String> {
+            let active = $item.flag("bf_active").ok_or("bf_active is neither true nor false")?;
+            let means = Means { $($mean: $item.number(stringify!($quotient))?,)+ };
+            let statistics = Statistics {
+                req_time,
+                // slurmctld counts from 0 until it first looks at its clock.
+                req_time_start: $item.moment("req_time_start")?.unwrap_or(0),
+                bf_active: active.into(),
+                schedule_exit: exits($item.object("schedule_exit")?, SCHEDULE_EXITS)?,
+                bf_exit: exits($item.object("bf_exit")?, BF_EXITS)?,
+                $($($member: $item.$read(members!(@$member $($api)?))?,)+)+
+                means: None,
+                rpc_queue_enabled: None,
+                rpc: None,
+            };
+            Ok((statistics, means))
         }
     };
     (@$member:ident) => { stringify!($member) };
     (@$member:ident $api:ident) => { stringify!($api) };
 }
 
-numbers_of_statistics! { members! (|item, statistics, means|
+numbers_of_statistics! { members! (|item|
     schedule_cycle_mean = schedule_cycle
     schedule_cycle_mean_depth = schedule_depth
     bf_cycle_mean = bf_cycle
@@ -63,10 +75,11 @@ const DUMPED: &str = "pending_rpcs_by_hostlist";
 /// The answer to `diag`.
 #[derive(Debug, Default)]
 pub(crate) struct Diag {
-    /// N of v0.0.N.
+    /// N of v0.0.N, the version of the API that answers.
     version: u32,
-    /// Whether the tables are requested, and the users' names in them.
+    /// Whether the RPC tables are requested.
     rpc: bool,
+    /// Whether the names of the users in these tables are requested.
     names: bool,
     tables: RpcTables,
     pub(crate) statistics: Option<Statistics>,
@@ -120,18 +133,7 @@ impl Diag {
         if !item.has("req_time_start") {
             return Err("req_time_start is missing".to_owned());
         }
-        let active = item.flag("bf_active").ok_or("bf_active is neither true nor false")?;
-        let mut s = Statistics {
-            req_time,
-            // slurmctld counts from 0 until it first looks at its clock.
-            req_time_start: item.moment("req_time_start")?.unwrap_or(0),
-            bf_active: active.into(),
-            schedule_exit: exits(item.object("schedule_exit")?, SCHEDULE_EXITS)?,
-            bf_exit: exits(item.object("bf_exit")?, BF_EXITS)?,
-            ..Statistics::default()
-        };
-        let mut means = Means::default();
-        read_members(item, &mut s, &mut means)?;
+        let (mut s, means) = read_members(item, req_time)?;
         let means = self.meaningful(means, &s);
         s.means = (means != Means::default()).then_some(means);
         if self.rpc && (item.has(TYPES) || item.has(USERS)) {
@@ -153,7 +155,7 @@ impl Diag {
         Ok(Some(s))
     }
 
-    /// Keeps the means whose sums are absent, and which are what they are named after.
+    /// Keeps the means whose sums are absent, and which mean what their names say in this version.
     fn meaningful(&self, means: Means, s: &Statistics) -> Means {
         let sizes = means.bf_table_size.filter(|_| self.version <= LAST_TABLE_SIZE_MEAN);
         Means {
@@ -174,7 +176,7 @@ fn push<T>(rows: &mut Vec<T>, most: usize, row: T) {
     }
 }
 
-/// An object of counts by reason; `None` if it lacks one of them.
+/// Reads an object of counts by reason; `None` if it lacks a reason.
 fn exits(item: Item<'_>, reasons: &[&str]) -> Result<Option<Vec<u32>>, String> {
     let counts: Vec<Option<u32>> =
         reasons.iter().map(|reason| item.number(reason)).collect::<Result<_, _>>()?;
@@ -212,7 +214,8 @@ fn rpc_user(row: Item<'_>, names: bool) -> Result<RpcUser, String> {
     })
 }
 
-/// Messages that wait, with their nodes, which slurmrestd calls `count`: enough to see which.
+/// Reads messages that wait, with a list of their nodes, which slurmrestd calls `count`. The first
+/// 1,000 characters of the list are enough to see which nodes they are.
 fn dumped(row: Item<'_>) -> Result<DumpedRpcs, String> {
     let nodes = row.words("count")?.join(",");
     let mut hostlist: String = nodes.chars().take(1000).collect();

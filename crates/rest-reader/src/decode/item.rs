@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use serde_json::Value;
-use slurm_snapshot::short_name;
+use slurm_snapshot::{moment, short_name};
 
 use super::Payload;
 
@@ -13,9 +13,9 @@ use super::Payload;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<'a> {
     value: &'a Value,
-    /// Bytes of names for which its list still has room.
+    /// Bytes of names for which the item's list still has room.
     room: &'a Cell<usize>,
-    /// The members of its payload that are read; none: all are.
+    /// The members that the item's payload reads; if empty, all.
     read: &'static [&'static str],
 }
 
@@ -31,8 +31,8 @@ impl<'a> Item<'a> {
         self.value.get(name).is_some()
     }
 
-    /// The member of this name; `null` if there is none. A test fails that asks for a member which
-    /// is forgotten in `READ`, and would be absent in every answer.
+    /// Returns the member of this name; `null` if there is none. In a debug build it panics if the
+    /// member is missing in `READ`, and so would be absent in every answer.
     fn get(self, name: &str) -> &'a Value {
         debug_assert!(self.read.is_empty() || self.read.contains(&name), "{name} is not in READ");
         self.value.get(name).unwrap_or(&NULL)
@@ -46,19 +46,21 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// `None` if there is no value; an error if it is not a whole number or does not fit.
+    /// Returns the number in a member; `None` if there is no value, an error if it is not a whole
+    /// number or does not fit.
     pub(super) fn number<T: TryFrom<i128>>(self, name: &str) -> Result<Option<T>, String> {
         self.amount(name).within(name)
     }
 
-    /// A number; an error if there is no value, or if it is not a whole number or does not fit.
+    /// Returns the number in a member; an error if there is no value, or if it is not a whole
+    /// number or does not fit.
     pub(super) fn needed<T: TryFrom<i128>>(self, name: &str) -> Result<T, String> {
         self.number(name)?.ok_or_else(|| format!("{name} is missing: the response is incomplete"))
     }
 
-    /// Reads a number as `number` does, if it is an unsigned C number, whose two highest values
-    /// mean "no value" and "infinite", in 64 bits those of 32 too; older versions write them as
-    /// negative numbers.
+    /// Returns the number in a member that is an unsigned number in C. Its two highest values mean
+    /// "no value" and "infinite" and give `None`, in 64 bits also those of 32 bits. Older versions
+    /// write them as negative numbers.
     pub(super) fn value<T: TryFrom<i128>>(self, name: &str) -> Result<Option<T>, String> {
         let last = i128::from(u64::MAX);
         match self.amount(name) {
@@ -68,27 +70,28 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// A time. 0, a negative number, "no value" and "infinite" are `None`.
+    /// Returns the moment in a member, Unix seconds. 0, a negative number, "no value" and
+    /// "infinite" are `None`.
     pub(super) fn moment(self, name: &str) -> Result<Option<i64>, String> {
         match self.amount(name) {
-            Number::Is(number) => {
-                Ok(i64::try_from(number).ok().filter(|moment| (1..0xffff_fffe).contains(moment)))
-            }
+            Number::Is(number) => Ok(i64::try_from(number).ok().and_then(moment)),
             other => other.within(name),
         }
     }
 
-    /// A figure that may be missing: anything else is `None`.
+    /// Returns the number in a member that may be missing. Anything that is no number, or does not
+    /// fit, is `None`.
     pub(super) fn or_none<T: TryFrom<i128>>(self, name: &str) -> Option<T> {
         if let Number::Is(number) = self.amount(name) { T::try_from(number).ok() } else { None }
     }
 
-    /// true or false, also as a number; `None`: something else.
+    /// Returns true or false, which may also be a text, or the number 1 or 0; `None` for anything
+    /// else.
     pub(super) fn flag(self, name: &str) -> Option<bool> {
         flag(self.get(name))
     }
 
-    /// A text; `None`: something else.
+    /// Returns the text in a member, also of a whole number; `None` for anything else.
     pub(super) fn text(self, name: &str) -> Option<Cow<'a, str>> {
         match self.get(name) {
             Value::String(text) => Some(text.into()),
@@ -100,7 +103,8 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// A name, to be kept; empty: something else.
+    /// Returns a name, cut to the length that is kept, and counts its bytes; empty if there is no
+    /// text.
     pub(super) fn name(self, name: &str) -> Result<String, String> {
         let text = self.text(name).unwrap_or_default();
         let short = short_name(&text);
@@ -108,7 +112,7 @@ impl<'a> Item<'a> {
         Ok(short.into_owned())
     }
 
-    /// Counts bytes that are kept of this item.
+    /// Counts bytes that are kept of this item. Returns an error if its list has no room for them.
     pub(super) fn charge(self, bytes: usize) -> Result<(), String> {
         let left = self.room.get().checked_sub(bytes);
         self.room
@@ -116,7 +120,7 @@ impl<'a> Item<'a> {
         Ok(())
     }
 
-    /// Words: an array of texts, or one text with commas between them.
+    /// Returns the words in a member: an array of texts, or one text with commas between them.
     pub(super) fn words(self, name: &str) -> Result<Vec<&'a str>, String> {
         let no_words = || format!("{name} is not a list of words");
         let words: Vec<&str> = match self.get(name) {
@@ -198,7 +202,8 @@ impl Number {
     }
 }
 
-/// Above 2^53, a float may differ from the number that was meant.
+/// Converts a float to a whole number; `None` if it has a fraction, or is above 2^53, where it may
+/// differ from the number that was meant.
 fn whole_of(number: f64) -> Option<i128> {
     #[expect(clippy::cast_possible_truncation, reason = "whole, and within 2^53")]
     (number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0).then_some(number as i128)

@@ -1,5 +1,5 @@
-//! A payload's items as serde_json's `Value`, one at a time: of each only the members that are
-//! needed, each of which it may have once, and no more of them than [`MOST_KEPT`].
+//! A payload's items as serde_json's `Value`, one at a time. Only those members of an item are kept
+//! that are needed, at most [`MOST_KEPT`] bytes of them. Each member may occur once.
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,12 +17,14 @@ use super::item::Item;
 /// reservation of 6,000 nodes has 260 KB of which nothing is needed.
 const MOST_KEPT: usize = 4 << 20;
 
-/// The memory of a list's entry, of an object, and of its member, in addition to texts.
+/// Bytes of memory that an entry of a list takes, in addition to texts.
 const ENTRY: usize = 64;
+/// Bytes of memory that an object takes, in addition to its members.
 const OBJECT: usize = 640;
+/// Bytes of memory that a member of an object takes, in addition to texts.
 const MEMBER: usize = 128;
 
-/// The memory that the members of one object may take together.
+/// Returns the bytes of memory that the members of one item may take together.
 pub(super) const fn room() -> Cell<usize> {
     Cell::new(MOST_KEPT)
 }
@@ -33,9 +35,9 @@ fn take<E: Error>(room: &Cell<usize>, bytes: usize) -> Result<(), E> {
     Ok(())
 }
 
-/// Reads an object's members, of which `list` may read some itself. Of the others those are kept
-/// that are `needed`, with everything in them; `None`: all. A member may occur once: whichever of
-/// two counted, the other figure would be lost.
+/// Reads an object's members. `list` may read a member itself, and then returns `true`. Of the
+/// others those that are `needed` are kept, with everything in them; `None` means all. A member may
+/// occur once: whichever of two counted, the other figure would be lost.
 pub(super) fn members<'de, A: MapAccess<'de>>(
     mut map: A,
     room: &Cell<usize>,
@@ -61,7 +63,7 @@ pub(super) fn members<'de, A: MapAccess<'de>>(
     Ok(members)
 }
 
-/// Reads a value, and of an object the members that are needed.
+/// Reads a value. Of an object, only the members that are needed are kept.
 #[derive(Clone, Copy)]
 struct NeededMembers<'a> {
     room: &'a Cell<usize>,

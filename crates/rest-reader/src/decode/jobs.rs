@@ -42,7 +42,8 @@ impl Payload for Jobs {
     }
 }
 
-/// Number of jobs that an id represents: 1 for `7`, `7+1`, `7_3` and `7_*`, 10 for `7_[1-10]`.
+/// Returns the number of jobs that an id represents: 1 for `7`, `7+1`, `7_3` and `7_*`, 10 for
+/// `7_[1-10]`; `None` if it cannot be parsed.
 fn array_tasks(id: &str) -> Option<u64> {
     match id.split_once("_[") {
         Some((_, expression)) => array::count_tasks(expression.strip_suffix(']')?.as_bytes()),

@@ -9,10 +9,10 @@ use slurm_snapshot::{
 use super::Payload;
 use super::item::Item;
 
-/// Number of partitions that is more than any cluster has; each has 19 paths.
+/// Number of partitions that an answer may have: more than any cluster has. Each has 19 paths.
 const MOST_PARTITIONS: usize = 1000;
 
-/// Number of controllers that is more than any release allows.
+/// Number of controllers that are read of an answer: more than any release allows.
 const MOST_CONTROLLERS: usize = 64;
 
 impl Payload for Licenses {
@@ -96,7 +96,7 @@ impl Payload for Partitions {
     }
 }
 
-/// Each partition with the totals of its nodes.
+/// Adds to each partition of `all` the totals of its nodes.
 pub(crate) fn joined(mut all: Partitions, mut totals: BTreeMap<String, Partition>) -> Partitions {
     for partition in &mut all.partitions {
         let found = totals.remove(&partition.name).unwrap_or_default();

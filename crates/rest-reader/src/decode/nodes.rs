@@ -14,17 +14,19 @@ use slurm_snapshot::{
 use super::Payload;
 use super::item::Item;
 
-/// slurm.conf can have no more nodes: `MAX_SLURM_NODES`.
+/// Number of nodes that slurm.conf can have at most: `MAX_SLURM_NODES`.
 const MOST_NODES: u64 = 65_536;
 
-/// Bytes of a partition, of a state or GPU type in it, or of a flag, in addition to its name, on
-/// average: a map has room for eleven with its first entry.
+/// Bytes that a partition, a state or GPU type in it, or a flag takes in memory besides its name,
+/// on average: a map has room for eleven with its first entry.
 const NAME_COST: usize = 1200;
 
-/// Bytes of a node's mark, or of one that is out, in addition to its name; more than those of a range of nodes.
+/// Bytes that the mark of a node, or the entry of a node that is out, takes in memory besides the
+/// name. A range of nodes takes fewer.
 const ENTRY: usize = 48;
 
-/// slurmrestd's words for flags, where they are not ours: with the bit.
+/// slurmrestd's words for flags that slurm-snapshot calls otherwise, each with the number of its
+/// bit.
 const OTHER_WORDS: [(&str, u32); 3] = [("PERFCTRS", 4), ("RESUME", 8), ("REBOOT_CANCELED", 17)];
 
 const NO_CPUS: &str = "the node has no CPUs: this version of the API does not report them";
@@ -158,7 +160,7 @@ fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, 
     })
 }
 
-/// Makes an entry with this name, and counts what it costs, if there is none yet.
+/// Makes an entry with this name if the map has none yet, and counts its bytes in memory.
 fn charge<T: Default>(
     node: Item<'_>,
     map: &mut BTreeMap<String, T>,
@@ -171,7 +173,7 @@ fn charge<T: Default>(
     Ok(())
 }
 
-/// Makes the entries of a node's GPUs and shards.
+/// Makes the entries for the types of a node's GPUs and shards, and counts their bytes in memory.
 fn charge_gres(
     node: Item<'_>,
     gres: &NodeGres,
@@ -182,8 +184,8 @@ fn charge_gres(
     gres.shards.iter().try_for_each(|(kind, _)| charge(node, shards, kind))
 }
 
-/// The words of a node's state: the base state and, from v0.0.39 on, its flags, which are a member
-/// of their own before.
+/// Returns the words of a node's state: the base state and its flags. The flags are a member of
+/// their own up to v0.0.38.
 fn state_words(node: Item<'_>) -> Result<Vec<&str>, String> {
     let lists = [node.words("state")?, node.words("state_flags")?].concat();
     Ok(lists.iter().flat_map(|words| words.split('+')).collect())
@@ -193,7 +195,7 @@ fn base_of(word: &str) -> Option<usize> {
     NODE_STATES.iter().position(|base| word.eq_ignore_ascii_case(base))
 }
 
-/// The bit of a flag.
+/// Returns the number of a flag's bit; `None` for a word that is no flag.
 fn bit_of(word: &str) -> Option<u32> {
     let other = OTHER_WORDS.iter().find(|(other, _)| word.eq_ignore_ascii_case(other));
     node_flag(word).or(other.map(|(_, bit)| *bit))
@@ -207,7 +209,7 @@ fn state_number(words: &[&str]) -> Result<u32, String> {
     Ok(words.iter().filter_map(|word| bit_of(word)).fold(base, |state, bit| state | 1 << bit))
 }
 
-/// The flags of a state; `other`, once, for those that have no bit here.
+/// Returns the flags of a state. Words that are not known here become one flag, `other`.
 fn flags(words: &[&str], state: NodeState) -> Vec<String> {
     let is_pair = |word: &str| PAIRS.iter().any(|pair| word.eq_ignore_ascii_case(pair));
     // 22.05 writes "?" for a flag that it has no word for.

@@ -136,7 +136,7 @@ metrics! {
 #[derive(Clone, Copy, Debug)]
 struct TresValues {
     of: TresUse,
-    /// Slurm counts MiB; bytes are published.
+    /// Whether the TRES is memory, which Slurm counts in MiB: bytes are published.
     is_memory: bool,
 }
 
@@ -256,8 +256,8 @@ fn push_users(points: &mut Points<'_>, all: &[Association]) {
     }
 }
 
-/// The TRES by a name that is a legal path component: `gres/gpu` becomes `gres_gpu`, unless another
-/// TRES has that name.
+/// Returns the TRES by their names in paths: `gres/gpu` becomes `gres_gpu`, unless another TRES has
+/// that name.
 fn tres(of: &UseAndLimits) -> BTreeMap<String, TresValues> {
     let mut tres = BTreeMap::new();
     for (name, of) in &of.tres {
@@ -275,7 +275,7 @@ impl TresValues {
     }
 }
 
-/// Seconds.
+/// Converts minutes to seconds.
 fn minutes(minutes: Option<u32>) -> Option<f64> {
     minutes.map(|minutes| f64::from(minutes) * 60.0)
 }

@@ -69,7 +69,7 @@ levels! {
     READING_STEPS: Level<Table<Counts>, 0> = ("slurm_jobs_finished.reading", [], STEPS, "");
 }
 
-/// The tables of a round, and of the totals since the first start.
+/// The tables of a round's finished jobs, and of their totals since the first start.
 type Work = (
     (Table<Tally>, Table<Figures>),
     (MetricTotals<Tally>, (Table<Option<u64>>, MetricTotals<Option<u64>>)),
@@ -83,7 +83,8 @@ static WORK: Level<Work, 1> = Level::in_list(
     ((SUMS, SPREADS), (MetricTotals(SUMS), (USED, MetricTotals(USED)))),
 );
 
-/// Declares the ledger's levels: what each has by state, and of work.
+/// Declares the levels of the ledger, each with what the documentation says about its figures by
+/// state, and about those of work.
 macro_rules! levels_of_jobs {
     ($($level:literal: $by_state:literal, $work:literal;)+) => {
         const LEVELS_OF_JOBS: &[&str] = &[$($level),+];
@@ -128,13 +129,13 @@ levels_of_jobs! {
 
 /// The settings of finished jobs.
 pub struct FinishedSettings {
-    /// Seconds.
+    /// Length of the time that each round reads again, seconds.
     pub window: u32,
     /// Seconds after its end within which a job may still be reported.
     pub catch_up: u32,
-    /// Which names have levels of their own.
+    /// Number of accounts, QOS and users that have levels of their own.
     pub levels: Levels,
-    /// Whether the CPU time of their steps is read.
+    /// Whether the CPU time of the jobs' steps is read.
     pub efficiency: bool,
 }
 
@@ -147,7 +148,7 @@ impl FinishedSettings {
     }
 }
 
-/// A batch with all points of these counts.
+/// Makes the batch with all points of these counts.
 pub fn batch(counts: &Counts, prefix: &str) -> Batch {
     let mut batch = Batch::new(counts.slot);
     let mut paths = NamedPaths::default();
@@ -180,8 +181,8 @@ pub fn unproved_batch(slot: i64, prefix: &str) -> Batch {
     batch
 }
 
-/// The paths of these and of later counts: percentiles, which need a job that had started, are
-/// included.
+/// Returns the paths of these counts and of later ones at the same levels. Percentiles, which need
+/// a job that had started, are included.
 pub fn paths(counts: &Counts, prefix: &str) -> Vec<String> {
     let mut counts = counts.clone();
     for level in counts.totals.keys() {

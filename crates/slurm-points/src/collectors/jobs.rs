@@ -121,13 +121,13 @@ levels! {
 
 struct JobsCollector {
     options: ReplyOptions,
-    /// Number of accounts that have paths.
+    /// Number of accounts that may have paths.
     accounts: usize,
-    /// The `last_update` of the last round: the same reply again shows no new starts.
+    /// The `last_update` of the last round's reply: the same reply again shows no new starts.
     last_update: Option<i64>,
 }
 
-/// The levels of jobs of one kind of name.
+/// The levels of jobs by account, or of jobs by QOS.
 struct NamedLevels {
     own: &'static Level<Table<JobTally>, 2>,
     others: &'static Level<Table<JobTally>, 1>,
@@ -158,7 +158,7 @@ const JOBS: &[Metric<JobTally>] = TALLY.split_at(1).0;
 const ALL_JOBS: &[Metric<Jobs>] = ALL.split_at(2).0;
 
 levels! {
-    /// With `states_only`.
+    /// The levels that have points with `states_only`.
     pub(super) OF_STATES:
     ONLY_TOTAL: Level<Table<Jobs>, 0> = ("slurm_jobs.total", [], ALL_JOBS, "");
     ONLY_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.state.<state>", [Closed], JOBS, "");
@@ -334,8 +334,8 @@ fn push_users(points: &mut Points<'_>, users: &[UserJobs]) {
     points.push_words(&OTHERS_STATE, [], ALWAYS, &others.shown);
 }
 
-/// A user among those who may have paths; `all`: the CPUs of all users. Only jobs that have started
-/// give a user paths.
+/// Makes a candidate of a user, ranked by CPUs; `all` are the CPUs of all users. Only jobs that
+/// have started give a user paths.
 fn candidate<'a>(user: &'a UserJobs, all: u64, points: &Points<'_>) -> Candidate<'a> {
     let cpus = user.states.unfinished_cpus();
     let unranked = Candidate {
@@ -352,7 +352,8 @@ fn candidate<'a>(user: &'a UserJobs, all: u64, points: &Points<'_>) -> Candidate
 }
 
 impl LevelWaits {
-    /// slurmctld's clock may be a little ahead of ours.
+    /// Returns the seconds since `moment`; 0 if it is in the future, because slurmctld's clock may
+    /// be a little ahead of this host's.
     fn since(&self, moment: i64) -> u64 {
         seconds_since(moment, self.now)
     }

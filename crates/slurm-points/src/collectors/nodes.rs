@@ -110,13 +110,13 @@ struct NodesCollector {
     features: bool,
 }
 
-/// The times since when nodes have been down or drained, oldest first.
+/// The moments since when nodes have been down, or drained, Unix seconds, the oldest first.
 struct Out {
     since: Vec<i64>,
     now: i64,
 }
 
-/// One node that is out, or several.
+/// The figures of one node that is out of service, or sums over several.
 #[derive(Clone, Copy, Default, PartialEq)]
 struct OutNodes {
     down: u64,

@@ -66,7 +66,7 @@ impl ReservationsNow {
         })
     }
 
-    /// The sum over active reservations whose number is known.
+    /// Returns the sum of a number over the active reservations of which the number is known.
     fn sum_of_active(&self, of: fn(&Reservation) -> Option<u32>) -> Option<u64> {
         let mut sum = KnownSum::default();
         sum.extend(self.active().map(|reservation| of(reservation).map(u64::from)));
@@ -77,7 +77,8 @@ impl ReservationsNow {
         self.reservations.iter().filter(|reservation| !reservation.floats)
     }
 
-    /// Seconds until the first of these moments that is in the future.
+    /// Returns the seconds until the first of these moments that is in the future; `None` if there
+    /// is none.
     fn to_soonest(&self, moments: impl Iterator<Item = i64>) -> Option<i64> {
         Some(moments.filter(|&moment| moment > self.now).min()?.saturating_sub(self.now))
     }

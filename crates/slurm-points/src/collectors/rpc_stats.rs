@@ -71,7 +71,7 @@ const RPC_LEVELS: RpcLevels =
 
 struct RpcStats {
     interval: u32,
-    /// The history of readings that had tables.
+    /// The RPC tables of the last reading that had any.
     history: RpcHistory,
 }
 

@@ -43,7 +43,8 @@ struct SchedExit {
     before: Option<Arc<Reading>>,
 }
 
-/// The cycles that ended for one reason: in total, and in the interval.
+/// The cycles that ended for one reason: since the last reset, and in the interval; `None` if that
+/// is not known.
 type Ended = (u32, Option<u32>);
 
 struct Scheduler {

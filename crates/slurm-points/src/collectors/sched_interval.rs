@@ -46,9 +46,10 @@ struct SchedInterval {
 /// Ticks without figures of their interval because `sdiag --reset` had just been run.
 #[derive(Default)]
 struct Frequent {
-    /// The moments of the last two by slurmctld's clock, the older one first.
+    /// The moments of the last two of these ticks, Unix seconds on slurmctld's clock, the older one
+    /// first.
     last: [Option<i64>; 2],
-    /// The day on which an administrator was told.
+    /// The last day on which an administrator was told, in days since 1970.
     told_on: Option<i64>,
     notice: Option<String>,
 }
@@ -62,8 +63,9 @@ struct Resets {
 
 #[derive(Default)]
 struct IntervalValues {
+    /// The growth since the last reading, or since `sdiag --reset` if that was run since.
     interval: Option<Interval>,
-    /// The same, if it is the whole interval.
+    /// The growth since the last reading, if there was no reset since.
     whole: Option<Interval>,
     coverage: Option<f64>,
     bf_last_cycle_age: Option<i64>,
@@ -123,7 +125,8 @@ impl Collect<TickOutcome> for SchedInterval {
 }
 
 impl Frequent {
-    /// Counts such a tick. The third within an hour is reported, at most once a day.
+    /// Counts a tick at `now`, Unix seconds, that has no figures of its interval. The third within
+    /// an hour is reported, at most once a day.
     fn note(&mut self, now: i64) {
         let day = now.div_euclid(86_400);
         let [older, newer] = self.last;
@@ -215,7 +218,8 @@ fn mean(known: &IntervalValues, of: fn(&Interval) -> Option<u32>) -> Option<f64>
     interval.bf.mean_of(of(&interval)?)
 }
 
-/// Seconds since `moment`, on slurmctld's clock.
+/// Returns the seconds since `moment`, on slurmctld's clock; `None` if it is in the future or not
+/// known.
 fn age(statistics: &Statistics, moment: Option<i64>) -> Option<i64> {
     statistics.req_time.checked_sub(moment?).filter(|&age| age >= 0)
 }

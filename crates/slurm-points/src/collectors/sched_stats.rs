@@ -3,7 +3,7 @@
 //!
 //! Every figure equals sdiag's, digit for digit. If sdiag prints no line, there is no point.
 
-use slurm_snapshot::{ReplyKind, Statistics};
+use slurm_snapshot::{ReplyKind, Statistics, moment};
 
 use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive;
@@ -48,9 +48,9 @@ metrics! {
         average(gettimeofday_latency, "µs",
             "time of 1,000 calls of gettimeofday on slurmctld's host when slurmctld started; high \
              with a bad clock source"),
-        last("req_time", "Unix s", |s| moment(Some(s.req_time)), "when slurmctld answered, on its \
+        last("req_time", "Unix s", |s| moment(s.req_time), "when slurmctld answered, on its \
             clock"),
-        last("req_time_start", "Unix s", |s| moment(Some(s.req_time_start)),
+        last("req_time_start", "Unix s", |s| moment(s.req_time_start),
             "when slurmctld began to count: the last reset"),
         last(jobs_submitted, "count", "jobs submitted since the last reset"),
         last(jobs_started, "count", "jobs started since the last reset"),
@@ -67,7 +67,7 @@ metrics! {
             there is one"),
         average("jobs_running", "count", |s| s.jobs_running(), "jobs running at job_states_ts, if \
             there is one"),
-        last("job_states_ts", "Unix s", |s| moment(s.job_states_ts),
+        last("job_states_ts", "Unix s", |s| s.job_states_ts.and_then(moment),
             "when slurmctld last counted pending and running jobs: up to about 30 s ago"),
         average("main_last_cycle", "µs", |s| s.schedule_cycle_last, "last main cycle, that is of \
             the main scheduler"),
@@ -98,7 +98,7 @@ metrics! {
             "components of het jobs started by backfill since the last reset"),
         last("bf_total_cycles", "count", |s| s.bf_cycle_counter, "backfill cycles since the last \
             reset"),
-        last("bf_last_cycle_when", "Unix s", |s| moment(s.bf_when_last_cycle),
+        last("bf_last_cycle_when", "Unix s", |s| s.bf_when_last_cycle.and_then(moment),
             "when the last backfill cycle with jobs began; if it was long ago while jobs wait, \
              backfill does not run"),
         average(bf_active, "0 or 1", "whether a backfill cycle is running now"),
@@ -135,11 +135,6 @@ metrics! {
             "time slots of a backfill cycle, mean since the last reset"),
         average(rpc_queue_enabled, "0 or 1", "whether slurmctld queues RPCs by type; from Slurm \
             24.05");
-}
-
-/// A fresh slurmctld counts since 0 for about a second: that is no moment.
-fn moment(seconds: Option<i64>) -> Option<i64> {
-    seconds.filter(|&seconds| seconds > 0)
 }
 
 #[cfg(test)]

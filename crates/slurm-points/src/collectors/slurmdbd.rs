@@ -65,7 +65,8 @@ struct Slurmdbd {
     history: RpcHistory,
 }
 
-/// The roll-ups of one period, and the seconds since the end of the last period that was rolled up.
+/// The roll-ups of hours, days or months, and the seconds since the end of the last one that was
+/// rolled up; `None` if not known.
 type Period = (DbdRollup, Option<u64>);
 
 rpc_metrics! {

@@ -12,7 +12,7 @@ use slurm_snapshot::{RpcType, RpcUser, add_members};
 /// RPCs, and the time spent on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Calls {
-    /// µs. The first member, because rows are ranked by it.
+    /// Time spent on the RPCs, µs. It is the first member, because rows are ranked by it.
     pub time: u64,
     /// Number of RPCs.
     pub count: u64,
@@ -25,7 +25,7 @@ impl AddAssign for Calls {
 }
 
 impl Calls {
-    /// The sum of all.
+    /// Returns the sum of all these calls.
     pub fn sum<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut sum = Self::default();
         all.into_iter().for_each(|calls| sum += *calls);
@@ -40,11 +40,11 @@ impl Calls {
     }
 }
 
-/// The rows of one table by number. Two rows with one number, which slurmctld never makes, are
-/// added.
+/// The rows of one RPC table, by message type or user id. Two rows with one number, which slurmctld
+/// never makes, are added.
 type CallsTable<K> = BTreeMap<K, Calls>;
 
-/// The tables of one reading, or their growth.
+/// The RPC tables of one reading, or their growth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
     /// The RPCs by message type.
@@ -54,14 +54,15 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Takes them from the rows of a reply.
+    /// Makes the tables from the rows of a reply.
     pub fn from_rows(types: &[RpcType], users: &[RpcUser]) -> Self {
         let types = types.iter().map(|row| (row.id, row.count, row.time));
         let users = users.iter().map(|row| (row.id, row.count, row.time));
         Self { types: table(types), users: table(users) }
     }
 
-    /// The growth since `before`, row by row; a row that was not there yet has grown from 0.
+    /// Returns the growth since `before`, row by row; a row that was not there yet has grown from
+    /// 0. `None` if the two tables do not belong together.
     pub fn since(&self, before: &Self) -> Option<Self> {
         Some(Self {
             types: grown(&before.types, &self.types)?,

@@ -11,22 +11,23 @@ use super::nothing_yet;
 /// The first release in which `schedule_cycle_sum` is a `u64` in slurmctld.
 const WIDE_CYCLE_SUM: Release = Release::new(25, 11);
 
-/// One interval of one slurmctld, without a reset in it.
+/// The growth of one slurmctld's counters in one interval without a reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Interval {
-    /// Wall time, s; more than 0.
+    /// Real time between the two readings, s; more than 0.
     pub seconds: f64,
-    /// The cycles of the main scheduler.
+    /// The cycles of the main scheduler that ended in the interval.
     pub main: Cycles,
-    /// The cycles of backfill.
+    /// The cycles of backfill that ended in the interval.
     pub bf: Cycles,
-    /// Jobs that backfill tried to start, summed over its cycles.
+    /// Jobs that backfill tried to start, summed over its cycles; `None` if not known.
     pub bf_depth_try: Option<u32>,
-    /// Entries of the queues of its cycles; `None` if a cycle was running at either reading.
+    /// Entries of the queues of backfill's cycles, summed; `None` if not known, or if a cycle was
+    /// running at either reading.
     pub bf_queue_len: Option<u32>,
-    /// Time slots of its cycles.
+    /// Time slots that backfill's cycles used for planning, summed; `None` if not known.
     pub bf_table_size: Option<u32>,
-    /// The counts of jobs.
+    /// The growth of the counters of jobs.
     pub jobs: JobCounts,
 }
 
@@ -35,31 +36,32 @@ pub struct Interval {
 pub struct Cycles {
     /// Number of cycles that ended.
     pub count: u32,
-    /// Their time, µs; `None` if it cannot be right.
+    /// Time that these cycles took together, µs; `None` if it is not known, or cannot be right.
     pub(crate) time: Option<u64>,
-    /// Jobs that they examined.
+    /// Jobs that these cycles examined; `None` if not known.
     pub(crate) depth: Option<u32>,
 }
 
-/// Jobs to which this happened.
+/// The growth of slurmctld's counters of jobs in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct JobCounts {
-    /// Were submitted.
+    /// Jobs that were submitted.
     pub submitted: u32,
-    /// Started.
+    /// Jobs that started.
     pub started: u32,
-    /// Completed.
+    /// Jobs whose end was reported, with any exit code.
     pub completed: u32,
-    /// Were cancelled.
+    /// Requests of scancel that succeeded.
     pub canceled: u32,
-    /// Failed.
+    /// Jobs that slurmd could not start.
     pub failed: u32,
-    /// Were started by backfill.
+    /// Jobs that backfill started.
     pub backfilled: u32,
 }
 
 impl Interval {
-    /// The growth within `seconds`, without a reset.
+    /// Computes the growth from `old` to `new`, which are `seconds` apart and without a reset
+    /// between them.
     pub fn new(old: &Statistics, new: &Statistics, release: Release, seconds: f64) -> Self {
         let grown = |of: fn(&Statistics) -> u32| of(new).wrapping_sub(of(old));
         // Not every reader knows every sum.
@@ -107,7 +109,7 @@ impl Interval {
         }
     }
 
-    /// The growth within the `seconds` since all counters were reset.
+    /// Computes the growth within the `seconds` from a reset of all counters to `new`.
     pub(crate) fn since_reset(new: &Statistics, release: Release, seconds: f64) -> Self {
         // What a cycle examined before a reset within it is lost, and only one cycle shows when it
         // began.
@@ -118,30 +120,32 @@ impl Interval {
         Self::new(&old, new, release, seconds)
     }
 
-    /// So many in a minute.
+    /// Converts a count of this interval to a rate per minute.
     pub fn per_minute(&self, count: impl Into<f64>) -> f64 {
         count.into() * 60.0 / self.seconds
     }
 
-    /// The time of these cycles divided by wall time; above 1 if a cycle was longer than the
-    /// interval in which it ended.
+    /// Returns the time of these cycles divided by wall time; above 1 if a cycle was longer than
+    /// the interval in which it ended, `None` if the time is not known.
     pub fn busy_fraction(&self, cycles: &Cycles) -> Option<f64> {
         cycles.time.map(|time| exact_f64(time) / (self.seconds * 1e6))
     }
 }
 
 impl Cycles {
-    /// µs; `None` when no cycle ended.
+    /// Returns the mean time of a cycle, µs; `None` when no cycle ended, or if their time is not
+    /// known.
     pub fn mean_time(&self) -> Option<f64> {
         self.time.map(exact_f64).and_then(|time| self.mean_of(time))
     }
 
-    /// `None` when no cycle ended.
+    /// Returns the mean number of jobs that a cycle examined; `None` when no cycle ended, or if the
+    /// number is not known.
     pub fn mean_depth(&self) -> Option<f64> {
         self.mean_of(self.depth?)
     }
 
-    /// `sum` divided by the number of cycles; `None` when none ended.
+    /// Returns `sum` divided by the number of cycles; `None` when no cycle ended.
     pub fn mean_of(&self, sum: impl Into<f64>) -> Option<f64> {
         (self.count > 0).then(|| sum.into() / f64::from(self.count))
     }
@@ -158,8 +162,8 @@ fn cycle_sum_grown(old: u64, new: u64, release: Release) -> Option<u64> {
     Some(new.wrapping_sub(old).into())
 }
 
-/// The longest time that so many cycles can have taken, µs: each no longer than `longest`, and
-/// together no longer than `seconds` and the part of one that was before the interval.
+/// Returns the longest time that `cycles` can have taken together, µs. Each took at most `longest`,
+/// µs, and all of them at most `seconds` and the part of a cycle that was before the interval.
 fn most_time(seconds: f64, cycles: u32, longest: u32) -> u64 {
     // slurmctld's clock and the reader's do not run at exactly the same speed.
     let wall = seconds * 1.01e6 + 1e6;
@@ -172,7 +176,8 @@ fn most_time(seconds: f64, cycles: u32, longest: u32) -> u64 {
     wall.min(u64::from(cycles) * u64::from(longest))
 }
 
-/// Graphite's values are floats: whole numbers stay exact up to 2^53, which is 285 years of µs.
+/// Converts a whole number to a float, as Graphite's values are: exact up to 2^53, which is 285
+/// years of µs.
 pub const fn exact_f64(value: u64) -> f64 {
     value as f64
 }

@@ -11,8 +11,8 @@ use super::interval::exact_f64;
 /// The most intervals that may be between two readings that are compared.
 const FARTHEST: f64 = 3.0;
 
-/// The least, because a rate over a short moment, after an answer that was nearly late, would be
-/// noise.
+/// The least part of an interval that may be between two readings that are compared. A rate over a
+/// shorter time, after an answer that was nearly late, would be noise.
 const NEAREST: f64 = 0.25;
 
 /// Share by which a clock may run faster than another while it is adjusted, but not set.
@@ -25,22 +25,24 @@ const DAY: i64 = 86_400;
 pub(crate) struct Span {
     /// Real time between the two replies, s; more than 0.
     pub(crate) seconds: f64,
+    /// The event that reset the counters in this time; `None` if there was none.
     pub(crate) reset: Option<Reset>,
 }
 
 /// The events that make slurmctld reset its counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reset {
-    /// Midnight UTC: the scheduler's counters, not those of RPCs.
+    /// Midnight UTC, which resets the scheduler's counters, but not those of RPCs.
     Midnight,
-    /// `sdiag --reset`: all of them.
+    /// A run of `sdiag --reset`, which resets all counters.
     Command,
-    /// slurmctld started, or another controller took over: all of them.
+    /// A start of slurmctld, or a take-over by another controller: all counters begin at 0.
     Restart,
 }
 
-/// The time between two readings; `None` if they are more than three intervals apart or nearly at
-/// the same time, of two clusters or releases, or if a clock was set in between.
+/// Returns the time between two readings, and whether the counters were reset in it. `None` if the
+/// readings are more than three intervals apart or nearly at the same time, are of two clusters or
+/// releases, or if a clock was set between them.
 pub(crate) fn span(before: &Reading, now: &Reading, interval: u32) -> Option<Span> {
     let (old, new) = statistics(before, now)?;
     let seconds = seconds_between(before, now, interval)?;
@@ -62,8 +64,8 @@ pub(crate) fn seconds_between(before: &Reading, now: &Reading, interval: u32) ->
     usable.then_some(seconds)
 }
 
-/// The statistics of the reading before, and the seconds since, if there is a `Span` without a
-/// reset.
+/// Returns the statistics of `before`, and the seconds since then; `None` if the two readings
+/// cannot be compared, or if there was a reset between them.
 pub fn unbroken<'a>(
     before: &'a Reading,
     now: &Reading,
@@ -73,9 +75,9 @@ pub fn unbroken<'a>(
     Some((before.statistics.as_ref()?, span.seconds))
 }
 
-/// The seconds since `sdiag --reset` was run between two readings, of which alone slurmctld's
-/// counters are; `None` if nobody did, or if that is too short for a rate. slurmctld's clock has
-/// whole seconds.
+/// Returns the seconds from a run of `sdiag --reset` to the reading `now`: slurmctld's counters are
+/// of this time alone. `None` if nobody ran it between the two readings, if midnight UTC was
+/// between them, too, or if the time is too short for a rate. slurmctld's clock has whole seconds.
 pub(crate) fn since_command(before: &Reading, now: &Reading, interval: u32) -> Option<f64> {
     let span = span(before, now, interval).filter(|span| span.reset == Some(Reset::Command))?;
     let (old, new) = statistics(before, now)?;
@@ -92,7 +94,7 @@ pub(crate) fn reset(before: &Reading, now: &Reading) -> Option<Reset> {
     began_anew(old, new)
 }
 
-/// Both statistics, if they may be compared.
+/// Returns the statistics of both readings; `None` if one has none, or if they are of two clusters.
 fn statistics<'a>(
     before: &'a Reading,
     now: &'a Reading,
@@ -100,7 +102,7 @@ fn statistics<'a>(
     before.statistics.as_ref().zip(now.statistics.as_ref()).filter(|_| !is_another(before, now))
 }
 
-/// Whether they are of two clusters.
+/// Whether two readings are of two clusters.
 fn is_another(before: &Reading, now: &Reading) -> bool {
     matches!((&before.cluster, &now.cluster), (Some(old), Some(new)) if old != new)
 }
@@ -113,8 +115,8 @@ fn slack(seconds: f64) -> f64 {
     0.05 + seconds * SLEW
 }
 
-/// Whether as much time passed on slurmctld's clock, which has whole seconds. It answered between
-/// request and reply.
+/// Whether about `seconds` passed between two readings on slurmctld's clock, too. This clock has
+/// whole seconds, and slurmctld looked at it some time between request and reply.
 fn agrees(
     seconds: f64,
     before: &Reading,
@@ -127,7 +129,7 @@ fn agrees(
     seconds - elapsed(now) - slack < there + 1.0 && seconds + elapsed(before) + slack > there - 1.0
 }
 
-/// Time that the RPC took, s.
+/// Time that the RPC of a reading took, s.
 fn elapsed(reading: &Reading) -> f64 {
     exact_f64(reading.elapsed) / 1e6
 }
@@ -148,8 +150,8 @@ fn began_anew(old: &Statistics, new: &Statistics) -> Option<Reset> {
     Some(if restarted(old, new) || !by_command(new) { Reset::Restart } else { Reset::Command })
 }
 
-/// Counters that every reset sets to 0 and nothing else lowers. The sums of depths and lengths may
-/// wrap within a day.
+/// Whether a counter has gone down that every reset sets to 0 and nothing else lowers. The sums of
+/// depths and lengths are not among them, because they may wrap within a day.
 fn scheduler_went_down(old: &Statistics, new: &Statistics) -> bool {
     let counters = |s: &Statistics| {
         [
@@ -170,7 +172,7 @@ fn scheduler_went_down(old: &Statistics, new: &Statistics) -> bool {
         || is_lower(old.bf_cycle_max, new.bf_cycle_max)
 }
 
-/// Counters that midnight does not reset.
+/// Whether a counter has gone down that midnight does not reset.
 fn kept_went_down(old: &Statistics, new: &Statistics) -> bool {
     went_down(old.bf_backfilled_jobs, new.bf_backfilled_jobs)
         || old.rpc.as_ref().zip(new.rpc.as_ref()).is_some_and(|(old, new)| rpcs_went_down(old, new))
@@ -198,45 +200,45 @@ const fn went_down(old: u32, new: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
     use slurm_snapshot::Release;
 
     use super::*;
 
     const MIDNIGHT: i64 = 20_000 * DAY;
 
-    /// Numbers that may become lower without a reset, or wrap within a day.
+    /// Numbers that may become lower without a reset, or wrap within a day; and moments.
     const NO_SIGN: &str = "server_thread_count agent_queue_size agent_count agent_thread_count \
         dbd_agent_queue_size gettimeofday_latency schedule_cycle_last schedule_queue_len \
         schedule_cycle_sum schedule_cycle_depth jobs_pending jobs_running bf_cycle_last \
         bf_queue_len bf_last_depth bf_last_depth_try bf_depth_sum bf_depth_try_sum \
-        bf_queue_len_sum bf_table_size bf_table_size_sum";
+        bf_queue_len_sum bf_table_size bf_table_size_sum bf_active req_time req_time_start \
+        job_states_ts bf_when_last_cycle";
 
-    macro_rules! lowered {
-        (() needed { $($needed:ident $(= $api:ident)?)+ } number { $($number:ident)+ }
-            moment { $($moment:ident)+ }) => {
-            const NUMBERS: &[&str] = &[$(stringify!($needed),)+ $(stringify!($number),)+];
-
-            /// Statistics of which every number is 9, but the one of this name 8.
-            fn lowered(name: &str) -> Statistics {
-                let value = |other: &str| if name == other { 8_u32 } else { 9 };
-                Statistics {
-                    $($needed: value(stringify!($needed)),)+
-                    $($number: Some(value(stringify!($number)).into()),)+
-                    ..Statistics::default()
-                }
-            }
-        };
+    /// The members of [`Statistics`] that are numbers, also of a release that is added later.
+    fn numbers() -> Vec<String> {
+        let json = serde_json::to_value(Statistics::default()).unwrap();
+        let members = json.as_object().unwrap().keys().cloned();
+        members.filter(|name| changed(&json, name, 9).is_ok()).collect()
     }
 
-    slurm_snapshot::numbers_of_statistics! { lowered! () }
+    /// These statistics with another number in a member; an error if it is no number.
+    fn changed(json: &Value, member: &str, number: u32) -> serde_json::Result<Statistics> {
+        let mut json = json.clone();
+        json[member] = number.into();
+        serde_json::from_value(json)
+    }
 
     #[test]
     fn each_number_is_a_sign_of_a_reset_or_is_known_to_be_none() {
-        let old = lowered("");
-        for name in NUMBERS {
-            let new = lowered(name);
+        let numbers = numbers();
+        let mut nines = serde_json::to_value(Statistics::default()).unwrap();
+        numbers.iter().for_each(|name| nines[name] = 9.into());
+        let old = serde_json::from_value(nines.clone()).unwrap();
+        for name in &numbers {
+            let new = changed(&nines, name, 8).unwrap();
             let is_sign = scheduler_went_down(&old, &new) || kept_went_down(&old, &new);
-            let is_listed = NO_SIGN.split_whitespace().any(|other| other == *name);
+            let is_listed = NO_SIGN.split_whitespace().any(|other| other == name);
             assert_eq!(is_sign, !is_listed, "{name}: does each reset set it to 0, and only that?");
         }
     }

@@ -1,7 +1,8 @@
-//! What has been counted, and the next commit.
+//! The ledger of finished jobs: what has been counted, and the next commit.
 //!
-//! Counts and hours are states in the queue, which are on the disk together with the batch of their
-//! round, or not at all: docs/development/decisions.md explains why every job is counted once.
+//! The counts, and the ids of each hour, are records in the queue's log. They are on disk together
+//! with the batch of their round, or not at all: docs/development/decisions.md explains why every
+//! job is counted once.
 
 mod commit;
 mod opening;
@@ -17,69 +18,75 @@ use super::HOUR;
 use super::seen::{self, Counted, Seen, SeenId, SeenIds};
 use super::tally::{self, Figures, Tally};
 
-/// The name of the counts.
+/// The name of the record that has the counts in the queue's log.
 pub(super) const COUNTS: &str = "finished.2.counts";
 
-/// The version of the counts.
+/// The version of the format of the counts.
 const VERSION: u32 = 2;
 
-/// Nothing further back is read: there are names for 256 hours.
+/// Hours before now from which ends of jobs are read at most. The records of hours have 256 names.
 const MOST_HOURS: i64 = 240;
 
-/// A slot further ahead than this comes from a clock that was wrong.
+/// Seconds by which the floor or a slot may be ahead of the clock. If it is more, that clock or an
+/// earlier one was wrong.
 const FAR_AHEAD: i64 = HOUR;
 
-/// More resized jobs than are requeued in a day.
+/// Number of ended runs that are remembered: more resized jobs than are requeued in a day.
 const MOST_ENDED_RUNS: usize = 1000;
 
-/// A level of its own is free for another name when none of its jobs has started for this long, s.
+/// Time after which a name that is not used may lose its level to another name, s: from the newest
+/// end of a job of it that had started to the newest end of all jobs.
 const UNUSED: i64 = 30 * 24 * HOUR;
 
-/// The content of a commit, without ids.
+/// The counts of finished jobs, as a commit stores them. The ids of the jobs have records of their
+/// own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
     version: u32,
-    /// Whose jobs they are.
+    /// Name of the cluster whose jobs are counted.
     pub cluster: String,
-    /// When counting began, Unix seconds. Records of hours with another `first` are ignored: in
-    /// 22.05 the jobs of every cluster have the same ids.
+    /// Moment at which counting began, Unix seconds. Records of hours with another `first` are
+    /// ignored: in 22.05 the jobs of every cluster have the same ids.
     first: i64,
-    /// Nothing that ended before is counted, Unix seconds.
+    /// Oldest end of a job that is counted, Unix seconds.
     floor: i64,
-    /// Where the floor was before it was lowered to a clock that was set back.
+    /// The floor before it was lowered to a clock that was set back, Unix seconds; `None` if it was
+    /// not, or has risen again.
     lowered_from: Option<i64>,
-    /// The newest end that was counted.
+    /// The newest end of a row that was counted, Unix seconds; `None` if none was.
     latest: Option<i64>,
-    /// The newest hour before the floor of which a job was counted: slurmdbd may still have its
-    /// rows.
+    /// The newest hour with counted jobs that ended before the floor, in hours since 1970. Its ids
+    /// are forgotten, but slurmdbd may still have its rows.
     forgotten: Option<i64>,
-    /// Whether they include the CPU time of steps.
+    /// Whether the totals include the CPU time of steps.
     pub(crate) efficiency: bool,
-    /// When the round began; `None` before the first.
+    /// Moment at which the last round began, Unix seconds; `None` before the first.
     moment: Option<i64>,
-    /// The timestamp of its batch; 0 before the first.
+    /// The timestamp of the last round that was published, Unix seconds; 0 before the first.
     pub slot: i64,
-    /// Since the first start, by level.
+    /// Totals since the first start, by level.
     pub totals: BTreeMap<String, Tally>,
-    /// What the round has added, by level.
+    /// The figures that the last round has added, by level.
     pub round: BTreeMap<String, Figures>,
-    /// How the round was read.
+    /// Figures about how the last round was read.
     pub reading: RoundReading,
     pub(crate) late_total: u64,
     pub(crate) changed_total: u64,
     pub(crate) steps_unknown_total: u64,
-    /// The newest end of a job that had started, of each level that belongs to a name.
+    /// The newest end of a job that had started, Unix seconds, for each level that belongs to a
+    /// name.
     used: BTreeMap<String, i64>,
-    /// Runs after which another one may have the same row, the newest last.
+    /// Runs after which the next run of the same job may have the same row, the newest last.
     ended_runs: Vec<EndedRun>,
-    /// How many ids each hour has with this commit. One that has fewer at the start is damaged.
+    /// Number of ids that each hour has with this commit. An hour that has fewer when the daemon
+    /// starts is damaged.
     sizes: BTreeMap<i64, usize>,
 }
 
 impl Counts {
-    /// Whether the level is there and stays. If none of its jobs has started for a long time, it
-    /// goes when another name needs a level.
+    /// Whether a level exists and stays. The level of a name that has not been used for [`UNUSED`]
+    /// goes when another name needs it.
     pub(super) fn has_level(&self, level: &str) -> bool {
         let latest = self.latest.unwrap_or(i64::MIN);
         self.totals.contains_key(level)
@@ -91,38 +98,41 @@ impl Counts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RoundReading {
-    /// Of all its requests, µs.
+    /// Time that slurmdbd took for all requests of the round, µs.
     pub elapsed: u64,
-    /// Rows of jobs that ended in the last `window`, counted now or before; `None` if only a part
-    /// of that was read.
+    /// Number of rows of jobs that ended in the last `window`, counted in this round or before;
+    /// `None` if only a part of that time was read.
     pub window_jobs: Option<u64>,
-    /// Jobs counted now that ended before the last round, and seconds since the first of them
-    /// ended.
+    /// Jobs counted in this round that ended more than 60 s before the round before it.
     pub(crate) late_jobs: u64,
+    /// Seconds since the first of the late jobs ended; 0 if there is none.
     pub(crate) oldest_late: u64,
+    /// Texts in slurmdbd's answers that could not be parsed.
     pub(crate) unparsed: u64,
     /// Rows that have changed since they were counted.
     pub(crate) changed: u64,
-    /// Jobs counted now without what their steps have used, because slurmdbd did not return them.
+    /// Jobs counted in this round without the CPU time of their steps, because slurmdbd did not
+    /// return the steps.
     pub steps_unknown: u64,
-    /// Whether an older piece is not proved: it is still to be counted.
+    /// Whether slurmdbd's empty answer about an older part of the time is unproved: its jobs are
+    /// still to be counted.
     pub unproved: bool,
 }
 
-/// A run of a job that was resized: if it is requeued, its next run has the same row, which may
-/// have another id from 24.11 on.
+/// A counted run of a job that was resized. If the job is requeued, its next run has the same row
+/// in slurmdbd, which may have another id from 24.11 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct EndedRun {
     job: u32,
     submit: i64,
     pub(super) counted: Counted,
-    /// What was counted of its row, as [`tally::use_of`] has it.
+    /// The use that was counted of the run's row, in the order of [`tally::use_of`].
     pub(super) counted_use: [u64; 5],
 }
 
 impl EndedRun {
-    /// Whether a row may be such a run: that of a resized job was submitted, by slurmdbd's key, when
-    /// it was resized, and started then or before.
+    /// Whether a row may be such a run. slurmdbd's key has the moment of a job's last resize as its
+    /// submission, so the row of a resized job started then or before.
     pub(super) fn may_be(job: &FinishedJob, counted: Counted) -> bool {
         counted.kind.may_run_again() && job.wait.is_some() && job.start <= job.submit
     }
@@ -136,34 +146,35 @@ impl EndedRun {
         (self.job, self.submit) == (job.job, job.submit)
     }
 
-    /// The newest of these.
+    /// Returns the runs that ended at `floor` or later, but only the last [`MOST_ENDED_RUNS`].
     fn newest(mut runs: Vec<Self>, floor: i64) -> Vec<Self> {
         runs.retain(|run| run.counted.end >= floor);
         runs.split_off(runs.len().saturating_sub(MOST_ENDED_RUNS))
     }
 }
 
-/// A row that may still grow counts when it has looked the same for this long, s.
+/// Time for which a row that may still grow must look the same before it counts, s.
 const SAME: i64 = 180;
 
-/// It counts this long after it was first read, whatever it looks like, s.
+/// Time after the first reading of a row that may still grow, after which it counts in any case, s.
 const AT_THE_LATEST: i64 = 600;
 
-/// A row that is not complete yet.
+/// A row that slurmdbd may not have completely yet, so that it waits to be counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Incomplete {
-    /// When it was first read, Unix seconds.
+    /// Moment at which the row was first read, Unix seconds.
     first: i64,
-    /// When it was first read as it is, Unix seconds.
+    /// Moment at which the row was first read as it looks now, Unix seconds.
     since: i64,
     end: i64,
-    /// What may still change.
+    /// The parts of the row that may still change: a hash with whether its names are known, and the
+    /// use of its steps, `None` if slurmdbd has not returned them.
     look: (u64, Option<Used>),
 }
 
 impl Incomplete {
-    /// A row as it is read at `now`, Unix seconds, after it was `known`. Without its steps, of which
-    /// nothing is known then, it has not been seen as it is.
+    /// Compares a row that is read at `now`, Unix seconds, with how it was `known`. Without its
+    /// steps, a row never looks the same as before.
     pub(super) fn look(
         job: &FinishedJob,
         has_names: bool,
@@ -184,46 +195,47 @@ impl Incomplete {
     }
 }
 
-/// The counts on disk, and the ids of all counted jobs.
+/// The counts that are on disk, and the ids of the counted jobs that ended since the floor.
 #[derive(Debug, Default)]
 pub struct FinishedLedger {
     counts: Counts,
     seen: SeenIds,
-    /// Hours that have a record.
+    /// Hours that have a record in the queue's log.
     written: BTreeSet<i64>,
-    /// Rows that are not complete yet.
+    /// Rows that wait to be counted because they may still grow, by id.
     incomplete: BTreeMap<u64, Incomplete>,
-    /// The last slot that was used without counts.
+    /// The last slot that a batch without counts has used, Unix seconds.
     uncounted: i64,
 }
 
-/// A commit that is not on disk yet.
+/// A commit of the ledger that is not on disk yet.
 #[derive(Debug)]
 pub struct Next {
     counts: Counts,
     incomplete: BTreeMap<u64, Incomplete>,
-    /// The ids that it adds, by hour.
+    /// The ids that the commit adds, by the hour in which the jobs ended.
     ids: BTreeMap<i64, Vec<SeenId>>,
+    /// Hours whose records become empty, because they ended before the floor.
     emptied: Vec<i64>,
-    /// Whether the floor has moved because there are too many ids.
+    /// Whether the floor has risen because there were too many ids.
     pub is_short: bool,
-    /// Another host's daemon publishes it.
+    /// Whether another host's daemon publishes the figures of this round.
     pub is_silent: bool,
 }
 
 impl Next {
-    /// What the batch is made of.
+    /// Returns the counts that the batch of the round is made of.
     pub const fn counts(&self) -> &Counts {
         &self.counts
     }
 }
 
-/// How many ids are remembered.
+/// The bounds of the ids that are remembered.
 #[derive(Clone, Copy, Debug)]
 pub struct RememberedSpan {
-    /// Seconds of end times.
+    /// Length of the time before the newest end whose ids are remembered, seconds.
     pub seconds: i64,
-    /// The most ids.
+    /// Number of ids that are remembered at most.
     pub ids: usize,
 }
 
@@ -236,7 +248,8 @@ impl FinishedLedger {
         Self { counts, seen: SeenIds::new(now), ..Self::default() }
     }
 
-    /// The first ledger of another cluster. Its paths may be the same, so no slot is used again.
+    /// Makes the first ledger of another cluster, in place of this one. Both clusters may have the
+    /// same paths, so no slot is used again.
     pub fn first_of_another(&self, cluster: &str, now: i64) -> Self {
         let first = now.max(self.counts.first.saturating_add(1));
         let mut ledger = Self::first(cluster, now);
@@ -247,17 +260,18 @@ impl FinishedLedger {
         ledger
     }
 
-    /// The totals and the last round.
+    /// Returns the totals, and the figures of the last round.
     pub const fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Jobs that ended before this are not counted, Unix seconds.
+    /// Oldest end of a job that is counted, Unix seconds.
     pub const fn floor(&self) -> i64 {
         self.counts.floor
     }
 
-    /// From when everything must be read at `now`, Unix seconds.
+    /// Returns the oldest end that is read at `now`, Unix seconds: the floor, but at most 240 hours
+    /// ago.
     pub fn unread_from(&self, now: i64) -> i64 {
         self.counts.floor.max(now.saturating_sub(MOST_HOURS.saturating_mul(HOUR)))
     }
@@ -280,7 +294,8 @@ impl FinishedLedger {
         self.counts.latest
     }
 
-    /// The beginning of the newest hour before `since` of which a job was counted, Unix seconds.
+    /// Returns the beginning of the newest hour with counted jobs that begins before `since`. Both
+    /// are Unix seconds.
     pub fn counted_before(&self, since: i64) -> Option<i64> {
         let hour = self.seen.hour_before(since).or(self.counts.forgotten)?;
         Some(hour.saturating_mul(HOUR)).filter(|begin| *begin < since)
@@ -294,18 +309,20 @@ impl FinishedLedger {
         self.incomplete.get(&id).copied()
     }
 
-    /// The oldest end of a row that is not complete, Unix seconds.
+    /// Returns the oldest end of a row that waits to be counted because it may still grow, Unix
+    /// seconds.
     pub fn oldest_incomplete(&self) -> Option<i64> {
         self.incomplete.values().map(|incomplete| incomplete.end).min()
     }
 
-    /// Whether nothing is read at `now`, Unix seconds, because the clock was far ahead, or is far
-    /// behind.
+    /// Whether the floor is more than an hour after `now`, Unix seconds, because the clock was far
+    /// ahead, or is far behind. Nothing is read then.
     pub const fn is_ahead(&self, now: i64) -> bool {
         self.counts.floor > now.saturating_add(FAR_AHEAD)
     }
 
-    /// Raises a floor again that was lowered to a clock that was behind, or that has caught up since.
+    /// Raises the floor to where it was before it was lowered, when the clock has reached that
+    /// moment.
     pub fn raise_floor(&mut self, now: i64) {
         let counts = &mut self.counts;
         if let Some(from) = counts.lowered_from.filter(|from| now >= *from) {
@@ -319,8 +336,9 @@ impl FinishedLedger {
         self.counts.latest.is_some()
     }
 
-    /// Lowers what comes from a clock that was ahead. Ids of what ended before the floor are
-    /// forgotten, so if it is this clock that is behind, the floor rises again when it is right.
+    /// Lowers the floor, and the other moments that come from a clock that was ahead, to `now`,
+    /// Unix seconds. Ids of jobs that ended before the old floor are forgotten. So if `now` is
+    /// wrong and too early, [`FinishedLedger::raise_floor`] raises the floor again later.
     pub fn lower_floor(&mut self, now: i64) {
         let counts = &mut self.counts;
         counts.lowered_from = counts.lowered_from.max(Some(counts.floor));
@@ -329,8 +347,9 @@ impl FinishedLedger {
         counts.moment = counts.moment.map(|moment| moment.min(now));
     }
 
-    /// The slot of a round that ends at `now`, if there is a round every `every` seconds: the open
-    /// one, but never one that was used.
+    /// Returns the slot of a round that ends at `now`, Unix seconds, with a round every `every`
+    /// seconds: the current one, or the next one that was not used. Used slots more than an hour
+    /// ahead come from a wrong clock and are ignored.
     pub fn slot(&self, now: i64, every: i64) -> i64 {
         let every = every.max(1);
         let open = now.div_euclid(every).saturating_mul(every);
@@ -339,8 +358,8 @@ impl FinishedLedger {
         if used <= 0 || next > now.saturating_add(FAR_AHEAD) { open } else { open.max(next) }
     }
 
-    /// The slot of a round without counts, which is used with that; `None` while slots are ahead of
-    /// the clock.
+    /// Returns the slot of a round without counts, which counts as used from now on; `None` while
+    /// the next free slot is ahead of the clock.
     pub fn use_slot(&mut self, now: i64, every: i64) -> Option<i64> {
         let slot = self.slot(now, every);
         let is_open = slot <= now;
@@ -348,17 +367,18 @@ impl FinishedLedger {
         is_open.then_some(slot)
     }
 
-    /// Whether a round is due at a tick that is a multiple of `every`. While slots are ahead of the
-    /// clock, which was set back, only every second one is, until the clock has caught up.
+    /// Whether a round is due at a tick that is a multiple of `every`, seconds. After the clock was
+    /// set back, the next free slot is ahead of it. Until the clock has caught up, a round is due
+    /// only at every second multiple.
     pub fn is_due(&self, timestamp: i64, every: i64) -> bool {
         let is_ahead = self.slot(timestamp, every) > timestamp;
         !is_ahead || timestamp.rem_euclid(every.max(1).saturating_mul(2)) == 0
     }
 
-    /// The records of a commit, by name.
+    /// Makes the records of a commit for the queue's log, each with its name.
     ///
     /// # Errors
-    /// They cannot be written as JSON.
+    /// If the counts cannot be written as JSON.
     pub fn records(&self, next: &Next) -> serde_json::Result<Vec<(String, Arc<[u8]>)>> {
         let hours = next.ids.iter().map(|(hour, ids)| {
             let record = self.seen.record_with(*hour, ids);
@@ -368,15 +388,15 @@ impl FinishedLedger {
         Ok(emptied.chain(hours).chain([record(&next.counts)?]).collect())
     }
 
-    /// The record of the counts as they are.
+    /// Makes the record of the present counts for the queue's log, with its name.
     ///
     /// # Errors
-    /// It cannot be written as JSON.
+    /// If the counts cannot be written as JSON.
     pub fn record(&self) -> serde_json::Result<(String, Arc<[u8]>)> {
         record(&self.counts)
     }
 
-    /// The commit is on disk.
+    /// Takes over a commit that is on disk now.
     pub fn adopt(&mut self, next: Next) {
         let Next { counts, incomplete, ids, emptied, .. } = next;
         self.incomplete = incomplete;
@@ -389,7 +409,7 @@ impl FinishedLedger {
         self.counts = counts;
     }
 
-    /// How many ids are remembered.
+    /// Number of ids that are remembered.
     #[cfg(test)]
     pub(crate) fn ids(&self) -> usize {
         self.seen.len()

@@ -1,4 +1,5 @@
-//! A round: the jobs that have been read since the last commit and are not counted yet.
+//! A round of finished jobs: those that have been read since the last commit and are not counted
+//! yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,40 +10,40 @@ use super::ledger::{EndedRun, FinishedLedger, Incomplete, RoundReading};
 use super::seen::{Counted, Mark, Seen, SeenId, hour_of};
 use super::tally::{Figures, Spread, Tally};
 
-/// A job that is reported within this time after its end is not late: slurmctld reports to slurmdbd
-/// some seconds later.
+/// Seconds that a job may have ended before the last round without counting as late: slurmctld
+/// reports the end to slurmdbd some seconds later.
 const GRACE: i64 = 60;
 
 /// A job that started, whose steps slurmdbd is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartedJob {
-    /// Its `db_index`.
+    /// The job's `db_index`.
     pub id: u64,
     /// The id for [`slurm_snapshot::Request::jobs`].
     pub key: (u32, u32),
-    /// Unix seconds.
+    /// Moment at which the job started, Unix seconds.
     pub start: i64,
-    /// Moment at which it was submitted, Unix seconds: slurmdbd returns only steps of jobs that
-    /// were submitted in the requested time.
+    /// Moment at which the job was submitted, Unix seconds: slurmdbd returns only steps of jobs
+    /// that were submitted in the requested time.
     pub submit: i64,
-    /// If some of its row is counted: only steps that began at this time or later are not, Unix
-    /// seconds.
+    /// The first start of a step that is not counted yet, Unix seconds, if a part of the job's row
+    /// is counted already; `None` if nothing of it is.
     pub steps_since: Option<i64>,
 }
 
-/// Whether the next part of this job has the same row. slurmdbd's key is the job's id and its
-/// submission, and a part's submission is the moment at which the one before it ended. Such a row
-/// has used nothing yet, and becomes the job.
+/// Whether the row of a resized job's part will be that of the next part. slurmdbd's key is the
+/// job's id and its submission, and a part's submission is the moment at which the part before it
+/// ended. So a part of 0 s has used nothing, and its row becomes that of the rest of the job.
 fn is_begun_part(job: &FinishedJob) -> bool {
     job.state == RESIZING && job.end <= job.submit
 }
 
-/// Whether slurmdbd may not know all of a row yet, besides one without a name: slurmdbd may
-/// receive the record of a job's start after that of its end, and until then an array is one task.
-/// slurmctld sends the ends of jobs through its queue, and other changes of 1,000 jobs every 5 s past
-/// that queue: slurmdbd may learn later that some tasks of an array did start. Steps of a cancelled
-/// job end up to KillWait and UnkillableStepTimeout after the job, and without JobAcctGatherType
-/// never; a table of steps may be broken, and be mended.
+/// Whether slurmdbd may not know all of a row yet, although it knows the row's names. It may
+/// receive the record of a job's start, which has them, after that of its end; until then an array
+/// is one task. slurmctld sends the ends of jobs through its queue, and other changes of 1,000 jobs
+/// every 5 s past that queue: slurmdbd may learn later that some tasks of an array did start. Steps
+/// of a cancelled job end up to KillWait and UnkillableStepTimeout after the job, and without
+/// JobAcctGatherType never. A table of steps may be broken, and be mended.
 fn may_grow(job: &FinishedJob, steps: Option<Used>) -> bool {
     job.tasks > 1 || steps.is_none_or(|steps| steps.is_open)
 }
@@ -52,10 +53,11 @@ fn may_grow(job: &FinishedJob, steps: Option<Used>) -> bool {
 /// for jobs that never start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Levels {
+    /// Number of accounts that have levels of their own.
     pub(crate) accounts: usize,
-    /// The number for QOS.
+    /// Number of QOS that have levels of their own.
     pub qos: usize,
-    /// The number for users.
+    /// Number of users that have levels of their own.
     pub users: usize,
 }
 
@@ -73,12 +75,14 @@ impl Levels {
         ]
     }
 
-    /// The beginnings of the levels of names, and the number of levels that each may have.
+    /// Returns how the levels of accounts, QOS and users begin, each with the number of levels that
+    /// it may have.
     pub(super) fn own(self) -> impl Iterator<Item = (&'static str, usize)> {
         self.kinds().into_iter().map(|kind| (kind.own, kind.most))
     }
 
-    /// Whether the settings still have this level.
+    /// Whether this level still exists with these settings, which may have turned off accounts, QOS
+    /// or users.
     pub(super) fn has(self, level: &str) -> bool {
         let is_its = |kind: &LevelKind| {
             level.starts_with(kind.own) || [kind.others, kind.none].contains(&level)
@@ -95,50 +99,53 @@ struct LevelKind {
     none: &'static str,
 }
 
-/// Jobs that are read and not counted yet.
+/// A round of finished jobs: those that it has read, which count when its commit is on disk.
 #[derive(Debug, Default)]
 pub struct FinishedRound {
-    /// Moment at which it began, Unix seconds.
+    /// Moment at which the round began, Unix seconds.
     pub moment: i64,
-    /// The last `window` of that.
+    /// Beginning of the round's `window`, Unix seconds: `window` seconds before the round.
     pub window_from: i64,
     pub(crate) levels: Levels,
-    /// Figures about how it was read.
+    /// Figures about how the round was read.
     pub reading: RoundReading,
-    /// Whether it has read what it had to.
+    /// Whether the round has read everything that it had to read.
     pub is_complete: bool,
-    /// Whether that is everything since the floor.
+    /// Whether the round has to read everything since the floor, not only the newest part.
     pub is_full: bool,
-    /// Its jobs are added to the totals, but published by another host's daemon.
+    /// Whether the jobs of the round are only added to the totals, because another host's daemon
+    /// publishes them.
     pub is_silent: bool,
-    /// Whether what their steps have used is counted.
+    /// Whether the CPU time of the jobs' steps is counted.
     pub efficiency: bool,
-    /// Only jobs that ended until then count, Unix seconds: later ones belong to another round.
+    /// The newest end that counts, Unix seconds: jobs that ended later belong to another round.
+    /// `None` if there is no such bound.
     pub until: Option<i64>,
-    /// Whether slurmdbd has answered.
+    /// Whether slurmdbd has answered a request of this round.
     has_answer: bool,
     figures: BTreeMap<String, Growing>,
-    /// By the hour of their end.
+    /// The ids of the jobs that the round counts, by the hour of their end.
     pub(super) ids: BTreeMap<i64, Vec<SeenId>>,
-    /// Runs after which another one may have the same row.
+    /// Runs after which the next run of the same job may have the same row.
     pub(super) ended_runs: Vec<EndedRun>,
-    /// Ids that were counted, or whose change was.
+    /// The ids of rows that the round has counted, or whose change it has counted.
     known: BTreeSet<u64>,
-    /// Rows that are not complete yet.
+    /// Rows that wait to be counted because they may still grow, by id.
     pub(super) incomplete: BTreeMap<u64, Incomplete>,
-    /// Jobs whose steps slurmdbd has not returned.
+    /// The ids of jobs whose steps slurmdbd has not returned.
     lost_steps: BTreeSet<u64>,
-    /// The newest end of a row that was counted, or that has changed since.
+    /// The newest end of a row that the round has counted, or that has changed since it was
+    /// counted, Unix seconds.
     pub(super) latest: Option<i64>,
 }
 
-/// Figures while jobs are added.
+/// The figures of one level while jobs are added to it.
 #[derive(Debug, Default)]
 struct Growing {
     sums: Tally,
     waits: Vec<u64>,
     runs: Vec<u64>,
-    /// The newest end of a job that had started.
+    /// The newest end of a job that had started, Unix seconds.
     used: Option<i64>,
 }
 
@@ -148,8 +155,8 @@ impl FinishedRound {
         Self { moment, window_from: moment.saturating_sub(window), levels, ..Self::default() }
     }
 
-    /// The jobs with a start that may count in this round: the CPU time of their steps must be
-    /// known before they are added.
+    /// Returns the jobs of an answer that had started and may count in this round: slurmdbd must be
+    /// asked for the CPU time of their steps before they are added.
     pub fn steps_of(&self, finished: &Finished, ledger: &FinishedLedger) -> Vec<StartedJob> {
         if finished.started.is_empty() {
             return Vec::new();
@@ -181,7 +188,8 @@ impl FinishedRound {
         self.lost_steps.extend(jobs);
     }
 
-    /// Adds the jobs that neither the ledger nor this round has counted.
+    /// Adds the jobs of an answer that neither the ledger nor this round has counted. `elapsed` is
+    /// the time that the answer took, µs.
     pub fn add(&mut self, finished: &Finished, elapsed: u64, ledger: &FinishedLedger) {
         self.note_reading(finished, elapsed);
         let floor = ledger.floor();
@@ -239,7 +247,7 @@ impl FinishedRound {
         }
     }
 
-    /// Adds up the figures about the reading itself.
+    /// Adds an answer to the figures about how the round was read. `elapsed` is its time, µs.
     fn note_reading(&mut self, finished: &Finished, elapsed: u64) {
         self.has_answer = true;
         let reading = &mut self.reading;
@@ -250,12 +258,13 @@ impl FinishedRound {
         reading.window_jobs = Some(rows);
     }
 
-    /// Whether the job's user has a level, and the name for it is still being looked up.
+    /// Whether users have levels, and the name of the job's user is still being looked up.
     fn lacks_user(&self, job: &FinishedJob, finished: &Finished) -> bool {
         self.levels.users > 0 && finished.users.iter().any(|user| user.number == job.user)
     }
 
-    /// `false` if this round has had it.
+    /// Remembers what is counted of a row. Returns `false` if this round has counted the row
+    /// before.
     fn remember(&mut self, job: &FinishedJob, counted: Counted, ledger: &FinishedLedger) -> bool {
         let is_new = self.known.insert(job.id);
         if is_new {
@@ -274,7 +283,7 @@ impl FinishedRound {
         self.known.contains(&id)
     }
 
-    /// Whether slurmdbd has answered.
+    /// Whether slurmdbd has answered a request of this round.
     pub const fn has_answer(&self) -> bool {
         self.has_answer
     }
@@ -339,7 +348,8 @@ impl FinishedRound {
         if may_have_it && taken.len() < kind.most { own } else { kind.others.to_owned() }
     }
 
-    /// The newest end of a job that had started, by level that belongs to a name.
+    /// Returns the newest end of a job that had started, Unix seconds, for each level that belongs
+    /// to a name.
     pub(super) fn used(&self) -> BTreeMap<String, i64> {
         let is_own = |level: &str| self.levels.own().any(|(own, _)| level.starts_with(own));
         let used = self.figures.iter().filter(|(level, _)| is_own(level));

@@ -20,10 +20,10 @@ pub(super) type SeenId = (u64, Mark);
 /// Bytes of an id and its mark in a record.
 pub const ID_BYTES: u64 = 14;
 
-/// Bytes of a mark.
+/// Bytes of a mark in a record.
 const MARK_BYTES: usize = 6;
 
-/// How a row was counted.
+/// The kind of job that a row was counted as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum CountedAs {
     Job,
@@ -36,7 +36,7 @@ pub(super) enum CountedAs {
     Part,
 }
 
-/// In the order of their numbers in marks.
+/// The kinds of counted rows, in the order of their numbers in marks.
 const COUNTED_AS: [CountedAs; 6] = [
     CountedAs::Job,
     CountedAs::NeverStarted,
@@ -66,7 +66,7 @@ impl CountedAs {
     }
 }
 
-/// Until when a row was counted, Unix seconds, and as what.
+/// The part of a row that was counted: its end then, Unix seconds, and the kind of job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Counted {
     pub(super) end: i64,
@@ -78,8 +78,8 @@ impl Counted {
         Self { end: job.end, kind: CountedAs::from_job(job) }
     }
 
-    /// Whether a row that goes on is another run, and so another job: otherwise only its time
-    /// counts.
+    /// Whether a counted row that has another end now is another run of its job, and so counts as
+    /// another job. Otherwise only its further time counts.
     pub(super) fn is_run_again(self, job: &FinishedJob) -> bool {
         let starts_again = match self.kind {
             CountedAs::NeverStarted => job.start >= self.end,
@@ -90,7 +90,8 @@ impl Counted {
             || self.kind.may_run_again() && self.kind != CountedAs::from_job(job)
     }
 
-    /// From when a row that goes on has time that is not counted, Unix seconds.
+    /// Returns the moment, Unix seconds, from which on the time of a counted row is not counted
+    /// yet.
     pub(super) fn uncounted_from(self, job: &FinishedJob) -> i64 {
         match self.kind {
             CountedAs::NeverStarted => job.start,
@@ -98,7 +99,7 @@ impl Counted {
         }
     }
 
-    /// How the row is counted when it has been read again.
+    /// Returns what is counted of the row after it has been read again.
     pub(super) fn after(self, job: &FinishedJob) -> Self {
         let goes_on = job.end > self.end;
         let now = CountedAs::from_job(job);
@@ -107,9 +108,9 @@ impl Counted {
         Self { end: self.end.max(job.end), kind: if takes_kind { now } else { self.kind } }
     }
 
-    /// What a row that goes on adds to what was counted of it: a job, or, like a part of one, only
-    /// time. Between two runs that is also the time in the queue, as in sacct, where a row has one
-    /// start.
+    /// Returns what a counted row with a later end adds to the counts: a job, or, like a part of a
+    /// job, only time. Between two runs it includes the time in the queue, as in sacct, where a row
+    /// has one start.
     pub(super) fn rest_of(self, job: &FinishedJob) -> FinishedJob {
         let from = self.uncounted_from(job);
         let run = u64::try_from(job.end.saturating_sub(from)).unwrap_or(0).min(job.run);
@@ -120,14 +121,15 @@ impl Counted {
     }
 }
 
-/// What is kept of a counted row: the job, what would change its figures, until when it was
-/// counted, and as what.
+/// The mark of a counted row: hashes of its job and of what would change its figures, the end until
+/// which it was counted, and the kind of job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Mark(u64);
 
 impl Mark {
-    /// Of the job and the row 16 bits each, then 12 of the end, and 4 of what it was counted as.
+    /// Makes a mark: 16 bits each of the hashes of the job and of the row, then 12 for the second
+    /// of the end in its hour, and 4 for the kind of job.
     pub(super) fn new(job: &FinishedJob, counted: Counted) -> Self {
         // Otherwise the mark of a later hour has it.
         let end = if hour_of(counted.end) == hour_of(job.end) { counted.end } else { job.end };
@@ -137,7 +139,8 @@ impl Mark {
         Self(hash_row(job) << 16 | second << 4 | kind)
     }
 
-    /// A row keeps its submission for ever. Another one belongs to another job.
+    /// Whether the mark is of this job. A row keeps its submission for ever, so another submission
+    /// is another job.
     fn is_of_same_job(self, job: &FinishedJob) -> bool {
         self.0 >> 32 == hash_row(job) >> 16
     }
@@ -146,7 +149,7 @@ impl Mark {
         self.0 >> 16 == hash_row(job)
     }
 
-    /// Of a mark in the record of this hour.
+    /// Returns what was counted of the row, if the mark is in the record of this hour.
     fn counted(self, hour: i64) -> Counted {
         let second = i64::try_from(self.0 >> 4 & 0xfff).unwrap_or(0);
         let kind = usize::try_from(self.0 & 0xf).ok().and_then(|kind| COUNTED_AS.get(kind));
@@ -157,7 +160,7 @@ impl Mark {
     }
 }
 
-/// 16 bits of the job, and 16 of what would change its figures.
+/// Returns 16 bits of a hash of the job's submission, then 16 of what would change its figures.
 pub(super) fn hash_row(job: &FinishedJob) -> u64 {
     let wait = job.wait.map_or(0, |wait| wait.saturating_add(1));
     let state = u64::from(job.state);
@@ -177,19 +180,19 @@ fn hash(words: &[u64]) -> u64 {
     u64::from(high) << 8 | u64::from(low)
 }
 
-/// What the ledger knows about a row.
+/// The ledger's knowledge about a row that has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// It was not counted. Its id may have been given before, to another job.
+    /// The row was not counted. Its id may have belonged to another job before.
     Never,
-    /// It was counted as it is.
+    /// The row was counted as it is now.
     Same,
-    /// It was counted as it is, under another id: from 24.11 on the next run's start gives the row
-    /// of the run before it a new one.
+    /// The row was counted as it is now, but under another id: from 24.11 on the start of a job's
+    /// next run gives the row of the run before a new id.
     Renamed(Counted),
-    /// It was counted when it was different, and does not end later now.
+    /// The row was counted when it was different, and does not end later now.
     Changed(Counted),
-    /// It was counted when it ended earlier.
+    /// The row was counted when its end was earlier.
     GoesOn(Counted),
 }
 
@@ -199,25 +202,25 @@ impl Seen {
     }
 }
 
-/// Ids by hour of their end, sorted.
+/// Ids of counted jobs, by the hour of their end, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SeenIds {
-    /// The counts that they belong to.
+    /// The `first` of the counts that the ids belong to, Unix seconds.
     first: i64,
     hours: BTreeMap<i64, Vec<SeenId>>,
 }
 
-/// The hour of a moment, Unix seconds.
+/// Returns the hour of a moment in Unix seconds, in hours since 1970.
 pub(super) const fn hour_of(end: i64) -> i64 {
     end.div_euclid(HOUR)
 }
 
-/// The name of an hour's record.
+/// Returns the name of an hour's record in the queue's log.
 pub(super) fn name(hour: i64) -> String {
     format!("{PREFIX}{:03}", hour.rem_euclid(NAMES))
 }
 
-/// What the names of hours begin with.
+/// The beginning of the name of every hour's record.
 pub(super) const PREFIX: &str = "finished.1.hour.";
 
 impl SeenIds {
@@ -246,7 +249,7 @@ impl SeenIds {
             .map_or(Seen::Never, |counted| Seen::of_counted(counted, job))
     }
 
-    /// Adds ids; a mark that is known already is replaced.
+    /// Adds ids to an hour. If an id is known already, its mark is replaced.
     pub(super) fn add(&mut self, hour: i64, ids: &[SeenId]) {
         let known = self.hours.entry(hour).or_default();
         let mut all = ids.to_vec();
@@ -270,7 +273,7 @@ impl SeenIds {
         self.hours.range(..=hour_of(since.saturating_sub(1))).next_back().map(|(hour, _)| *hour)
     }
 
-    /// How many ids each hour has together with `more`.
+    /// Returns the number of ids that each hour has together with `more`.
     pub(super) fn sizes(&self, more: &BTreeMap<i64, Vec<SeenId>>) -> BTreeMap<i64, usize> {
         let mut sizes: BTreeMap<i64, usize> =
             self.hours.iter().map(|(hour, ids)| (*hour, ids.len())).collect();
@@ -290,8 +293,9 @@ impl SeenIds {
         sizes.iter().rev().find(|(hour, size)| !has_all(hour, **size)).map(|(hour, _)| *hour)
     }
 
-    /// The end of the last hour that must be forgotten so that there are no more than `most` ids;
-    /// `sizes` says how many each hour has. `None` if none must. The newest hour stays.
+    /// Returns the end, Unix seconds, of the last hour that must be forgotten so that no more than
+    /// `most` ids are left; `None` if no hour must be. `sizes` has the number of ids of each hour.
+    /// The newest hour always stays.
     pub(super) fn floor_for(sizes: &BTreeMap<i64, usize>, most: usize) -> Option<i64> {
         let mut left: usize = sizes.values().sum();
         let newest = sizes.keys().next_back().copied()?;
@@ -311,7 +315,7 @@ impl SeenIds {
         over
     }
 
-    /// The record of an hour together with `more` ids.
+    /// Makes the record of an hour from its ids and `more` ids.
     pub(super) fn record_with(&self, hour: i64, more: &[SeenId]) -> Vec<u8> {
         let ids = self.hours.get(&hour).cloned().into_iter().map(|ids| (hour, ids));
         let mut all = Self { first: self.first, hours: ids.collect() };
@@ -328,7 +332,8 @@ impl SeenIds {
         bytes
     }
 
-    /// Reads a record. One that is damaged, of another version or of other counts is ignored.
+    /// Adds the ids of a record. A record that is damaged, of another version or of other counts is
+    /// ignored.
     pub(super) fn restore(&mut self, record: &[u8]) {
         let Some((first, hour, ids)) = parse(record) else { return };
         if first != self.first {
@@ -345,7 +350,7 @@ impl SeenIds {
     }
 }
 
-/// The hour of a record, if it is one.
+/// Returns the hour of a record; `None` if it is no record of an hour.
 pub(super) fn hour_of_record(record: &[u8]) -> Option<i64> {
     parse(record).map(|(_, hour, _)| hour)
 }
@@ -357,7 +362,7 @@ fn parse(record: &[u8]) -> Option<(i64, i64, &[u8])> {
     Some((i64::from_le_bytes(*first), i64::from_le_bytes(*hour), ids))
 }
 
-/// When an hour is over, Unix seconds.
+/// Returns the moment at which an hour is over, Unix seconds.
 pub(super) const fn end_of(hour: i64) -> i64 {
     hour.saturating_add(1).saturating_mul(HOUR)
 }

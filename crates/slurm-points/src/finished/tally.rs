@@ -3,41 +3,47 @@
 use serde::{Deserialize, Serialize};
 use slurm_snapshot::{FINAL_STATES, FinishedJob, RESIZING, add_members, add_to, sum_of};
 
-/// Sums over jobs.
+/// Sums over finished jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tally {
     /// Tasks by state, in the order of [`FINAL_STATES`].
     pub states: [u64; FINAL_STATES.len()],
+    /// Tasks that were cancelled before they started.
     pub(crate) cancelled_before_start: u64,
-    /// Jobs that started, and the seconds that they waited and ran.
+    /// Jobs that had started.
     pub started: u64,
-    /// Seconds that they waited.
+    /// Seconds that these jobs waited before they started.
     pub wait: u64,
-    /// Seconds that they ran.
+    /// Seconds that these jobs ran.
     pub run: u64,
-    /// Seconds of the resources allocated to them.
+    /// CPU seconds allocated to these jobs: their CPUs, multiplied by their run time.
     pub cpu: u64,
-    /// GPU seconds.
+    /// GPU seconds allocated to these jobs.
     pub gpu: u64,
+    /// Node seconds allocated to these jobs.
     pub(crate) node: u64,
+    /// Seconds of the TRES billing of these jobs.
     pub(crate) billing: u64,
-    /// CPU time that they used, ms; 0 if their steps are not read.
+    /// CPU time that the steps of these jobs used, ms; 0 if steps are not read.
     pub(crate) cpu_used: u64,
-    /// Jobs that started and had a time limit, their limits, how much of them they used, and jobs
-    /// that used less than a tenth.
+    /// Jobs that had started and had a time limit.
     pub(crate) limited: u64,
+    /// Sum of the time limits of these jobs, s.
     pub(crate) limit: u64,
+    /// Seconds that jobs with a time limit ran.
     pub(crate) limit_used: u64,
+    /// Jobs that ran for less than a tenth of their time limit.
     pub(crate) short: u64,
 }
 
-/// Seconds that a job ran, and those of its CPUs, GPUs, nodes and billing TRES.
+/// Returns the seconds that a job ran, and the same multiplied by its CPUs, GPUs, nodes and billing
+/// TRES.
 pub(super) fn use_of(job: &FinishedJob) -> [u64; 5] {
     [1, job.cpus, job.gpus, job.nodes, job.billing].map(|count| count.saturating_mul(job.run))
 }
 
-/// `CANCELLED`.
+/// Slurm's number of the state `CANCELLED`.
 const CANCELLED: u32 = 4;
 
 impl Tally {
@@ -72,19 +78,19 @@ impl Tally {
         self.limit_used = if job.limit.is_some_and(|limit| limit > 0) { job.run } else { 0 };
     }
 
-    /// Sets the seconds to those of the whole row without those that were counted.
+    /// Sets the seconds of use to those of the whole row, less the `counted` ones.
     pub(super) fn set_rest_of_use(&mut self, job: &FinishedJob, counted: &[u64; 5]) {
         let mut rest = use_of(job);
         rest.iter_mut().zip(counted).for_each(|(all, counted)| *all = all.saturating_sub(*counted));
         [self.run, self.cpu, self.gpu, self.node, self.billing] = rest;
     }
 
-    /// All jobs.
+    /// Number of jobs in all states.
     pub fn jobs(&self) -> u64 {
         sum_of(self.states)
     }
 
-    /// Adds other jobs.
+    /// Adds the sums over other jobs.
     pub fn add(&mut self, more: &Self) {
         for (sum, more) in self.states.iter_mut().zip(more.states) {
             add_to(sum, more);
@@ -98,10 +104,11 @@ impl Tally {
 /// The figures that one round adds at one level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
-    /// The jobs.
+    /// Sums over the jobs that the round has counted.
     pub sums: Tally,
-    /// Seconds that the jobs which started have waited and run.
+    /// Percentiles of the time that jobs waited before they started; `None` if none had started.
     pub(crate) waits: Option<Spread>,
+    /// Percentiles of the time that jobs ran; `None` if none had started.
     pub(crate) runs: Option<Spread>,
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct EventCounts {
     pub(crate) slurmd_restarts: u64,
     /// Seconds in which no reply says what happened.
     pub(crate) unknown_seconds: u64,
-    /// The classes from the mildest to the worst.
+    /// The counts by class of outage, from the mildest class to the worst.
     pub(crate) classes: [ClassCounts; 4],
 }
 
@@ -27,11 +27,11 @@ pub(crate) struct ClassCounts {
     pub(crate) reached: u64,
     /// Outages that ended and had no worse class.
     pub(crate) ended: u64,
-    /// Number of those whose beginning and end are known.
+    /// Outages that ended, had no worse class, and whose beginning and end are known.
     pub(crate) timed: u64,
-    /// Time that those lasted together, s.
+    /// Time that the outages in `timed` lasted together, s.
     pub(crate) seconds: u64,
-    /// The longest of them; of a round only.
+    /// Length of the longest outage in `timed`, s; of a round only.
     #[serde(skip)]
     pub(crate) longest: u64,
     /// Time that nodes spent in this class, s.

@@ -8,10 +8,10 @@ use crate::metric::MetricTotals;
 use crate::named_paths::Points;
 use crate::settings::MOST_NAMES;
 
-/// The tables of a round, and of the totals since the first start.
+/// The tables of a round's events, and of their totals since the first start.
 type Sums<T> = (Table<T>, MetricTotals<T>);
 
-/// The longest outage of a round, and the sums.
+/// The tables of one class of outages: the longest outage of a round, and the sums.
 type OfClass = (Table<ClassCounts>, Sums<ClassCounts>);
 
 levels! {
@@ -36,7 +36,7 @@ levels! {
         [Configured(MOST_NAMES), Closed], CLASSES, "By partition and class.");
 }
 
-/// Words for [`EventCounts::classes`].
+/// The words for classes of outages in paths, in the order of [`EventCounts::classes`].
 const WORDS: [&str; 4] = ["drained", "reboot", "fail", "down"];
 
 metrics! {
@@ -72,7 +72,7 @@ metrics! {
 
 const CLASSES: OfClass = (LONGEST, (OF_CLASS, MetricTotals(OF_CLASS)));
 
-/// Adds the points of a round.
+/// Adds the points of a round's node events.
 pub(crate) fn push(points: &mut Points<'_>, round: &EventsOfRound<'_>) {
     let (now, all) = &round.total;
     points.push(&TOTAL, [], (now, all));

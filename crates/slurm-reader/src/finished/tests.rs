@@ -3,6 +3,9 @@
 use std::ffi::CStr;
 
 use super::*;
+
+/// `NO_VAL`: no time. `INFINITE` is one more.
+const NO_TIME: i64 = 0xffff_fffe;
 use crate::unpacked::made;
 
 const NAMES: [&str; 3] = ["debug", "physics", "ann"];

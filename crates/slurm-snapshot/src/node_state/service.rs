@@ -13,11 +13,11 @@ const POWER: u32 = POWERED_DOWN | POWERING_UP | POWERING_DOWN | POWER_DOWN | POW
 /// The reasons why a node is out of service, from the mildest to the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum OutageClass {
-    /// By decision: it is drained, and no job is left on it.
+    /// The node is out by decision: it is drained, and no job is left on it.
     Drained,
-    /// `scontrol reboot`, and slurmctld has passed it on.
+    /// The node is rebooted by `scontrol reboot`, and slurmctld has passed the order on.
     Reboot,
-    /// An administrator has set it to FAIL, and no job is left on it.
+    /// An administrator has set the node to FAIL, and no job is left on it.
     Fail,
     /// The node is down.
     Down,
@@ -26,7 +26,7 @@ pub enum OutageClass {
 /// The meaning of a state for a node's service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Jobs may run there, now or once it is powered up.
+    /// Jobs may run on the node, now or once it is powered up.
     In,
     /// The node's slurmd does not respond, and slurmctld has not yet decided that the node is down.
     Silent,
@@ -36,7 +36,7 @@ pub enum Service {
     Out(OutageClass),
 }
 
-/// The meaning of libslurm's number of a state for the node's service.
+/// Returns what a state, libslurm's number, means for the node's service.
 pub const fn service(state: u32) -> Service {
     let base = state & BASE;
     let has_jobs = is_working(base) || state & COMPLETING != 0;
@@ -62,7 +62,8 @@ pub const fn service(state: u32) -> Service {
     }
 }
 
-/// Whether power saving turns the node off or on, or keeps it off: its next boot is no reboot.
+/// Whether power saving turns the node off or on, or keeps it off: then its next boot does not
+/// count as a reboot.
 pub const fn changes_power(state: u32) -> bool {
     state & POWER != 0
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use slurm_points::collecting::Collecting;
 use slurm_points::collectors::TickOutcome;
 use slurm_points::configured::Collectors;
-use slurm_snapshot::{Answer, Reading};
+use slurm_snapshot::{Answer, Reading, Statistics};
 
 use crate::commands::stats::{Compared, document};
 use crate::commands::watch::draw_somehow;
@@ -53,6 +53,10 @@ fn full_reading(later: u32) -> Value {
     ] {
         statistics.insert(name.to_owned(), value);
     }
+    let all = serde_json::to_value(Statistics::default()).unwrap();
+    let absent: Vec<_> =
+        all.as_object().unwrap().keys().filter(|name| statistics[*name].is_null()).collect();
+    assert_eq!(absent, ["means"], "only slurmrestd's reader has it");
     json!({"reading": {
         "id": 1, "time": 1_700_000_000.25 + f64::from(later), "uptime": 5000.25 + f64::from(later),
             "elapsed": 400, "release": "24.05",

@@ -9,12 +9,11 @@ use slurm_snapshot::{
 
 use super::super::diag::Diag;
 use super::super::{Envelope, NodesAnswer, Payload, read_answer};
-
-const VERSIONS: std::ops::RangeInclusive<u32> = 38..=45;
+use crate::api::versions;
 
 /// The release that each version came with.
 fn release(version: u32) -> Release {
-    crate::api::versions().find(|(known, _)| *known == version).map(|(_, release)| release).unwrap()
+    versions().find(|(known, _)| *known == version).map(|(_, release)| release).unwrap()
 }
 
 /// A number: bare before the version `since`, and from then on an object that also says whether it
@@ -155,7 +154,7 @@ fn diag(version: u32) -> Value {
 
 #[test]
 fn diag_of_every_version_says_under_each_name_what_that_version_means() {
-    for version in VERSIONS {
+    for (version, _) in versions() {
         let payload = Diag::new(version, true, true);
         let s: Statistics =
             decoded(version, "statistics", &diag(version), payload).statistics.unwrap();
@@ -208,7 +207,7 @@ fn diag_of_every_version_says_under_each_name_what_that_version_means() {
 
 #[test]
 fn nodes_of_every_version_that_tells_them_are_the_same_nodes() {
-    for version in VERSIONS {
+    for (version, _) in versions() {
         let moment = |at| number(version, 40, at);
         let free = if version == 38 {
             ("free_memory", json!(-2))
@@ -265,7 +264,7 @@ fn nodes_of_every_version_that_tells_them_are_the_same_nodes() {
 
 #[test]
 fn partitions_say_up_where_the_version_says_so() {
-    for version in VERSIONS {
+    for (version, _) in versions() {
         let mut row = json!({"name": "batch", "nodes": {"configured": "n[1-2]", "total": 2}});
         match version {
             38 => row = json!({"name": "batch", "state": "UP", "nodes": "n[1-2]"}),
@@ -286,7 +285,7 @@ fn partitions_say_up_where_the_version_says_so() {
 
 #[test]
 fn a_controller_is_up_or_down_by_the_word_of_its_version() {
-    for version in VERSIONS {
+    for (version, _) in versions() {
         let row = |up: bool| match version {
             ..=38 => {
                 json!({"hostname": "c", "ping": if up { "UP" } else { "DOWN" }, "status": 0,
@@ -315,7 +314,7 @@ fn a_controller_is_up_or_down_by_the_word_of_its_version() {
 
 #[test]
 fn licences_and_reservations_of_every_version_are_the_same() {
-    for version in VERSIONS {
+    for (version, _) in versions() {
         let mut row = json!({"LicenseName": "matlab", "Total": 20, "Used": 5, "Free": 15,
             "Remote": false, "Reserved": 1});
         if version >= 39 {

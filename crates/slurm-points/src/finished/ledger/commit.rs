@@ -1,4 +1,4 @@
-//! What must be on disk before a round counts.
+//! The commit of a round: what must be on disk before its jobs count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,8 @@ use super::super::tally::{Figures, Tally};
 use super::{Counts, EndedRun, FinishedLedger, Incomplete, Next, RememberedSpan, VERSION};
 
 impl FinishedLedger {
-    /// The commit of `round`, with `slot` as the timestamp of its batch.
+    /// Makes the commit of `round`. `slot` is the timestamp of its batch, if this host publishes
+    /// it.
     pub fn next(&self, mut round: FinishedRound, slot: i64, span: RememberedSpan) -> Next {
         let old = &self.counts;
         let mut used = old.used.clone();
@@ -71,8 +72,9 @@ impl FinishedLedger {
         Next { is_short, is_silent, counts, incomplete, ids, emptied }
     }
 
-    /// The totals after a round. A level of which there are more than its bound loses those that have
-    /// no figures now, the longest unused first.
+    /// Returns the totals by level after a round. If more names have levels than the settings say,
+    /// some lose theirs, the longest unused first: but only names that have not been used for 30
+    /// days and that this round does not have.
     fn totals(
         &self,
         levels: &Levels,
@@ -99,8 +101,9 @@ impl FinishedLedger {
         totals
     }
 
-    /// The floor after a complete round: `span` before the hour of the latest end, or before that of
-    /// the oldest row that still waits. It never falls.
+    /// Returns the floor after a complete round, Unix seconds: `span.seconds` before the hour of
+    /// `latest`, the newest end, or of the oldest row that waits to be counted, if that is earlier.
+    /// The floor never falls.
     fn raised_floor(
         &self,
         incomplete: &BTreeMap<u64, Incomplete>,

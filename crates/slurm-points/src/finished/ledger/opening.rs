@@ -8,21 +8,23 @@ use super::super::HOUR;
 use super::super::seen::{self, SeenIds, end_of};
 use super::{COUNTS, Counts, FinishedLedger, VERSION};
 
-/// slurmctld's clock may be this much ahead of ours, and ends with it.
+/// Seconds that slurmctld's clock, and so the end of a job, may be ahead of this host's clock.
 const AHEAD: i64 = 300;
 
-/// What was found in the log.
+/// The counts that the queue's log had at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing was ever counted here.
+    /// Neither counts nor ids: nothing was ever counted here.
     Nothing,
-    /// Another cluster's counts.
+    /// The counts of another cluster.
     OfAnother,
-    /// Counts with all that belongs to them.
+    /// Counts with all ids that belong to them.
     Whole,
-    /// Some ids are missing: what ended before this is not counted any more, Unix seconds.
+    /// Counts that lack some ids. Jobs that ended before this moment, Unix seconds, are not counted
+    /// any more.
     DamagedHour(i64),
-    /// Ids without counts: totals begin again, with what ends from then on, Unix seconds.
+    /// Ids without counts. The totals begin again with the jobs that end from this moment on, Unix
+    /// seconds.
     NoCounts(i64),
 }
 
@@ -48,9 +50,9 @@ impl FinishedLedger {
         (ledger, found)
     }
 
-    /// Raises the floor above an hour that has lost ids, so that none of its jobs counts a second
-    /// time; returns it. Nothing that ended after the newest counted job was counted, so that may
-    /// still be.
+    /// Raises the floor to the end of the newest hour that has lost ids, so that none of its jobs
+    /// counts a second time. Returns the floor; `None` if no ids are lost. Jobs that ended after
+    /// the newest counted one may still count, so the floor stays at most 1 s above that end.
     fn raise_above_damage(&mut self) -> Option<i64> {
         let counts = &mut self.counts;
         counts.sizes.retain(|hour, _| end_of(*hour) > counts.floor);
@@ -62,7 +64,8 @@ impl FinishedLedger {
         Some(counts.floor)
     }
 
-    /// Of ids without counts none can be used, because it is not known how many are missing.
+    /// Makes the ledger if the log has no counts. Ids without counts cannot be used, because it is
+    /// not known how many are missing.
     fn without_counts(
         cluster: &str,
         now: i64,
@@ -76,8 +79,8 @@ impl FinishedLedger {
         let is_behind = now < newest.saturating_mul(HOUR);
         let floor = if is_behind { surely } else { surely.min(now.saturating_add(AHEAD)) };
         ledger.counts.floor = floor;
-        // A round may have used the slot of this moment; but nobody knows which rounds this host has
-        // published, so it is not theirs.
+        // A round may have used the slot of this moment; but nobody knows which rounds this host
+        // has published, so it is not theirs.
         ledger.uncounted = now;
         // Something was counted, so that no clock lowers this floor.
         ledger.counts.latest = Some(floor.saturating_sub(1));
