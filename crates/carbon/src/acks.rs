@@ -18,10 +18,11 @@ pub struct Acks {
 }
 
 impl Acks {
-    /// The acknowledgements on a connected socket, of which so many bytes are not acknowledged.
+    /// Asks our kernel for the acknowledgements on a connected socket. The caller knows already how
+    /// many bytes are unacknowledged.
     ///
     /// # Errors
-    /// The socket's.
+    /// An error of the socket.
     #[expect(
         unsafe_code,
         reason = "no crate that is kept asks for TCP_INFO; docs/development/decisions.md"

@@ -7,7 +7,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     pub(crate) host: String,
-    /// Never zero.
+    /// The TCP port, never zero.
     pub port: u16,
 }
 
@@ -15,10 +15,10 @@ pub struct Address {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// It has another form.
+    /// The text does not have the form `HOST:PORT`.
     #[error("{0:?} is not HOST:PORT, such as carbon.example.org:2004 or [::1]:2004")]
     Form(String),
-    /// Its port is a number, and none of TCP.
+    /// The port is a number, but not one from 1 to 65535.
     #[error("{0:?}: a port is a number from 1 to 65535; Carbon's are usually 2004 and 2003")]
     Port(String),
 }

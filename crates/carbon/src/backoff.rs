@@ -1,4 +1,4 @@
-//! The wait before the next attempt: exponential, with full jitter.
+//! The wait before the next attempt to connect: exponential, with full jitter.
 //!
 //! Full jitter spreads the collectors of a site after an outage that hit them all at once.
 
@@ -19,7 +19,7 @@ impl Backoff {
         FIRST.saturating_mul(1_u32.checked_shl(self.failures).unwrap_or(u32::MAX)).min(LAST)
     }
 
-    /// The next delay, for one more failure.
+    /// Returns the delay before the next attempt, and counts one more failure.
     pub fn next_delay(&mut self) -> Duration {
         let delay = self.ceiling().mul_f64(fastrand::f64());
         self.failures = self.failures.saturating_add(1);

@@ -18,17 +18,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Time that the wall clock must have run without a step.
+/// Time for which the wall clock must have run without a step to be trusted.
 const STEADY: Duration = Duration::from_secs(600);
-/// A smaller step, in seconds, is only the correction of a clock that is a little off.
+/// The largest difference, seconds, that is no step of the wall clock, but the correction of one
+/// that is a little off.
 pub(crate) const NO_STEP: u64 = 60;
 
-/// A moment on both clocks.
+/// A moment on both clocks, CLOCK_BOOTTIME and the wall clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moment {
-    /// CLOCK_BOOTTIME.
+    /// The time since the host's boot, by CLOCK_BOOTTIME.
     pub(crate) boot: Duration,
-    /// Unix seconds.
+    /// The wall clock, Unix seconds.
     pub(crate) wall: i64,
 }
 
@@ -43,8 +44,8 @@ impl Moment {
     }
 
     /// The begin of the present second of the wall clock, on CLOCK_BOOTTIME. [`Self::unix`] gives
-    /// the same second for it at each look; for a moment within a second it gives now one second,
-    /// now the next.
+    /// the same second for it at each look; for a moment within a second it gives sometimes that
+    /// second, sometimes the next.
     pub(crate) fn begin_of_second() -> Duration {
         let boot = Self::now().boot;
         boot.saturating_sub(Duration::from_nanos(since_epoch().subsec_nanos().into()))
@@ -69,19 +70,21 @@ fn since_epoch() -> Duration {
 /// Judges whether the wall clock can be trusted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock {
-    /// The first look of this run, by CLOCK_BOOTTIME.
+    /// Moment of the first look of this run, by CLOCK_BOOTTIME.
     started: Option<Duration>,
-    /// Seconds that it was ahead of CLOCK_BOOTTIME at the last look, and the moment since when it
-    /// has made no step.
+    /// Seconds that the wall clock was ahead of CLOCK_BOOTTIME at the last look, and the moment
+    /// since which it has made no step, by CLOCK_BOOTTIME.
     steady: Option<(i64, Duration)>,
-    /// The newest timestamp from before the host's last boot that it must have reached.
+    /// The newest timestamp from before the host's last boot, Unix seconds. The wall clock must
+    /// have reached it to be trusted.
     newest: Option<i64>,
     is_trusted: bool,
 }
 
 impl Clock {
-    /// Takes the timestamps from before the host's last boot. If fewer than half are ahead by more
-    /// than `max_age`, those came from a wrong clock; otherwise the present clock may be wrong.
+    /// Takes the timestamps of batches from before the host's last boot, Unix seconds. If fewer
+    /// than half are ahead of the wall clock by more than `max_age`, those came from a wrong clock;
+    /// otherwise the present clock may be wrong.
     pub(crate) fn expect(
         &mut self,
         timestamps: impl Iterator<Item = i64>,
@@ -95,7 +98,7 @@ impl Clock {
         self.newest = believed.into_iter().max();
     }
 
-    /// Checks whether the wall clock can be trusted.
+    /// Looks at both clocks, and decides whether the wall clock can be trusted.
     pub(crate) fn look(&mut self, now: Moment) {
         self.started.get_or_insert(now.boot);
         let ahead = now.ahead();
@@ -108,9 +111,9 @@ impl Clock {
         self.is_trusted = is_steady && self.newest.is_none_or(|newest| now.wall >= newest);
     }
 
-    /// Whether a batch with this timestamp is older than `max_age`, or its timestamp as far ahead;
-    /// `None`: unknown. `pushed` is `None` for a batch from before the host's last boot. At the
-    /// time of the last look.
+    /// Whether a batch is older than `max_age`, or its timestamp as far ahead of the wall clock;
+    /// `None`: that is unknown. `pushed` is `None` for a batch from before the host's last boot.
+    /// Whether the wall clock is trusted was decided at the last look.
     pub(crate) fn is_too_old(
         &self,
         timestamp: i64,

@@ -30,18 +30,20 @@ use crate::connection_error::{ConnectionError, Result};
 use crate::destination::{Destination, Timeouts};
 use carbon_wire::Protocol;
 
-/// Small, because what is still in our own kernel is lost with the connection.
+/// Size of our kernel's send buffer, bytes. It is small, because what is still in it is lost with
+/// the connection.
 const SEND_BUFFER: usize = 256 * 1024;
 /// Time that each address of a name gets at least, while `connect_timeout` allows two of them.
 const LEAST_SHARE: Duration = Duration::from_secs(1);
-/// Time after which an idle connection shows whether its path works.
+/// Time between the probes of an idle connection, which show whether its network path works.
 const PROBED_EVERY: Duration = Duration::from_secs(10);
-/// The most that the kernel takes: unanswered probes alone end no connection.
+/// The number of unanswered probes after which our kernel ends a connection. It is the most that
+/// the kernel takes, so that probes alone end none.
 const PROBES: u32 = 127;
 /// Bytes that a Carbon may send on one connection; a program that sends more is not Carbon.
 pub(crate) const MOST_RECEIVED: usize = 4096;
 
-/// A connection to a receiver: [`Connection`], or a simulated one in tests.
+/// A connection to a receiver: TCP, TLS, or a simulated one in tests.
 pub trait Stream: Sized + Send + Sync + 'static {
     /// Looks the name up and tries its addresses, in the resolver's order from behind the last one
     /// that was tried.
@@ -50,7 +52,7 @@ pub trait Stream: Sized + Send + Sync + 'static {
     /// The name cannot be looked up, or no address accepts the connection.
     fn open(to: &Destination, tried: &LastTried) -> impl Future<Output = Result<Self>> + Send;
 
-    /// Another connection to the same IP address and port.
+    /// Opens another connection to the same IP address and port.
     ///
     /// # Errors
     /// The connection is not accepted.
@@ -68,7 +70,7 @@ pub trait Stream: Sized + Send + Sync + 'static {
     /// Closes our end. The peer closes its own only after it has read every byte before.
     ///
     /// # Errors
-    /// The socket's.
+    /// An error of the socket.
     fn half_close(&self) -> Result;
 
     /// Waits for the end of the connection, which is the only thing that Carbon ever says. The
@@ -77,22 +79,23 @@ pub trait Stream: Sized + Send + Sync + 'static {
     /// acknowledged, including our own end.
     fn wait_for_end(&self) -> impl Future<Output = ConnectionError> + Send;
 
-    /// The end of the connection, if it has come.
+    /// The end of the connection; `None`: it has not come yet.
     fn has_ended(&self) -> Option<ConnectionError>;
 
     /// Bytes written that the peer's kernel has not acknowledged.
     ///
     /// # Errors
-    /// The socket's.
+    /// An error of the socket.
     fn unacked(&self) -> Result<u64>;
 
     /// The acknowledgements of the peer, as our kernel knows them.
     ///
     /// # Errors
-    /// The socket's.
+    /// An error of the socket.
     fn acks(&self) -> Result<Acks>;
 
-    /// Makes its end a reset, after which our kernel sends nothing that is left.
+    /// Makes the connection end with a reset when it is dropped: our kernel then sends nothing that
+    /// is left.
     fn reset_at_end(&self);
 }
 
@@ -107,11 +110,13 @@ pub struct Connection {
     unfinished: AtomicBool,
     /// Bytes that the peer has sent.
     received: AtomicUsize,
-    /// The peer's kernel has acknowledged all that was written.
+    /// Whether the peer's kernel had acknowledged all that was written when it was last looked at.
+    /// A write takes this back.
     acknowledged: AtomicBool,
 }
 
-/// Every address of the destination's name, in the resolver's order. The name service may hang.
+/// Looks up every address of the destination's name, in the resolver's order. It waits for
+/// `connect_timeout` at most, because the name service may hang.
 ///
 /// # Errors
 /// The resolver's, also that it does not answer.
@@ -126,14 +131,15 @@ pub async fn look_up(to: &Destination) -> io::Result<Vec<SocketAddr>> {
     waiting_threads::ask(&owner, &question, to.timeouts.connect, work).await?
 }
 
-/// Whether what listens there speaks TLS.
+/// Whether the program at the destination's address speaks TLS; no, if it cannot be reached.
 #[cfg(feature = "tls")]
 pub async fn speaks_tls(to: &Destination) -> bool {
     let Ok(addresses) = look_up(to).await else { return false };
     crate::tls::speaks_tls(&to.address.host, &addresses).await
 }
 
-/// The address that the last attempt ended with, none of which succeeded.
+/// The address with which the last attempt to connect ended without success. The next attempt
+/// begins behind it. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct LastTried(Arc<Mutex<Option<SocketAddr>>>);
 
@@ -142,7 +148,8 @@ impl LastTried {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = peer;
     }
 
-    /// The addresses in their order, from behind that one, where it is among them.
+    /// Returns the addresses in their order, beginning behind the one that was tried last, if it is
+    /// among them.
     fn begin_behind(&self, mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
         let tried = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = addresses.iter().position(|&peer| Some(peer) == tried) {
@@ -169,8 +176,8 @@ pub(crate) async fn open_first<C, F: Future<Output = Result<C>>>(
     first_of(addresses, to.timeouts.connect, tried, open).await.unwrap_or(Err(nothing))
 }
 
-/// One deadline for all addresses, because a name service can name thousands, and the next attempt
-/// asks it again.
+/// Calls `open` for the addresses until one succeeds; `None`: there are none. All share one
+/// deadline, because a name service can name thousands, and the next attempt asks it again.
 async fn first_of<C, F: Future<Output = Result<C>>>(
     addresses: Vec<SocketAddr>,
     patience: Duration,
@@ -231,13 +238,13 @@ impl Connection {
         })
     }
 
-    /// Reads what is there and throws it away.
+    /// Reads what the peer has sent, and throws it away. The error is the end of the connection.
     fn try_read(&self) -> Result {
         self.try_read_behind(0)
     }
 
-    /// Reads what is there and throws it away. At an end of file, `own` bytes need not be
-    /// acknowledged.
+    /// Reads what the peer has sent, and throws it away. The error is the end of the connection;
+    /// `own` bytes need not be acknowledged at an end of file.
     pub(crate) fn try_read_behind(&self, own: u64) -> Result {
         let mut ignored = [0_u8; MOST_RECEIVED];
         match self.stream.try_read(&mut ignored) {
@@ -268,13 +275,15 @@ impl Connection {
         }
     }
 
-    /// The peer has closed the connection.
+    /// The error for a peer that has closed the connection: it depends on whether the peer has sent
+    /// anything.
     pub(crate) fn closed(&self) -> ConnectionError {
         let is_silent = self.received.load(Ordering::Relaxed) == 0;
         if is_silent { ConnectionError::Closed } else { ConnectionError::Talked }
     }
 
-    /// The meaning of an end of file, if `own` bytes need not be acknowledged.
+    /// The error for an end of file. If more than `own` bytes are unacknowledged, it does not prove
+    /// that everything was read.
     pub(crate) fn explain_end(&self, own: u64) -> ConnectionError {
         match (self.unacked(), self.stream.take_error()) {
             (Err(error), _) => error,
@@ -287,7 +296,8 @@ impl Connection {
         }
     }
 
-    /// Waits until our kernel accepts more; `read` reads what arrives in the meantime.
+    /// Waits until our kernel accepts more, for `pause_timeout` at most; `read` reads what arrives
+    /// in the meantime.
     pub(crate) async fn progress(&self, read: impl Fn() -> Result) -> Result {
         let progress = async {
             while !self.stream.ready(Interest::READABLE | Interest::WRITABLE).await?.is_writable() {
@@ -300,8 +310,8 @@ impl Connection {
         timeout(pause, progress).await.unwrap_or(Err(ConnectionError::Unread(pause)))
     }
 
-    /// Whether a third of the send buffer is free, which Linux takes for writable. A write alone
-    /// takes what there is room for.
+    /// Checks that a third of the send buffer is free, which Linux takes for writable; if not, the
+    /// error is `WouldBlock`. A write alone takes what there is room for.
     fn has_room(&self) -> io::Result<()> {
         let mut socket = [PollFd::new(&self.stream, PollFlags::OUT)];
         let ready = poll(&mut socket, Some(&Timespec::default()))?;
@@ -423,8 +433,8 @@ impl Stream for Connection {
 }
 
 impl Drop for Connection {
-    /// A plaintext receiver may take an unfinished last line for a whole one (`VictoriaMetrics`
-    /// does), unless it sees a reset.
+    /// Resets the connection if a frame is unfinished. Otherwise a plaintext receiver may take an
+    /// unfinished last line for a whole one (`VictoriaMetrics` does).
     fn drop(&mut self) {
         if self.is_within_a_frame() {
             self.reset_at_end();

@@ -13,21 +13,23 @@ pub enum ConnectionError {
     /// The name has no address, or the resolver did not answer.
     #[error("looking up {0}: {reason}", reason = reason(.1))]
     Lookup(String, #[source] io::Error),
-    /// No address of the name accepted the connection: the last address, and its reason.
+    /// No address of the name accepted the connection. The fields are the last address that was
+    /// tried and its error.
     #[error("connecting to {0}: {1}")]
     Connect(SocketAddr, #[source] io::Error),
-    /// The peer closed it.
+    /// The peer closed the connection.
     #[error("the peer closed the connection")]
     Closed,
-    /// The peer has shown for `pause_timeout` no sign that it reads.
+    /// The peer has shown no sign that it reads for `pause_timeout`, which is the field.
     #[error("no sign for {} s that the peer reads", .0.as_secs_f64())]
     Unread(Duration),
-    /// The connection on which nothing was acknowledged for so long, while another connection was.
+    /// Nothing on this connection was acknowledged for the time in the field, while another
+    /// connection was: its network path is dead.
     #[error(
         "nothing on this connection was acknowledged for {} s, while another one was", .0.as_secs()
     )]
     DeadPath(Duration),
-    /// The name has another address now.
+    /// The receiver's name has another IP address now.
     #[error("the name now has another address")]
     Moved,
     /// TLS was refused or has failed; the text says what to check.
@@ -56,8 +58,8 @@ pub enum ConnectionError {
 }
 
 impl ConnectionError {
-    /// Advice where an administrator should look first; `None` if a restart of the receiver is the
-    /// usual reason.
+    /// Advice where an administrator should look first. `None`: the usual reason is a restart of
+    /// the receiver, or the error's own text says what to check.
     #[must_use]
     pub fn advice(&self, protocol: Protocol) -> Option<&'static str> {
         match self {
@@ -112,7 +114,8 @@ impl ConnectionError {
     }
 }
 
-/// The resolver's reason, without its own word for "looking up".
+/// The text of a resolver's error, without its words "failed to lookup address information": the
+/// log line says so itself.
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.strip_prefix("failed to lookup address information: ").map_or(text.clone(), str::to_owned)

@@ -9,17 +9,18 @@ use carbon_wire::{MetricNames, Protocol};
 /// A receiver of batches, and the settings for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// Its name in logs and metrics, and its key in the queue.
+    /// The destination's name in logs and metrics, and its key in the queue.
     pub name: String,
-    /// The name in it is looked up when a connection is lost or cannot be made.
+    /// The receiver's address. A name in it is looked up again when a connection is lost or cannot
+    /// be made.
     pub address: Address,
     /// The protocol that the peer reads.
     pub protocol: Protocol,
-    /// The names of its points.
+    /// The names that points get there: their paths, or names with tags.
     pub names: MetricNames,
     /// The connection's time-outs.
     pub timeouts: Timeouts,
-    /// `None`: plain TCP.
+    /// The TLS settings; `None`: plain TCP.
     pub tls: Option<Tls>,
     /// Points a second that resends and backlog may take; `None`: the larger of 5,000 and ten times
     /// the live rate.
@@ -27,8 +28,8 @@ pub struct Destination {
     /// Whether ticks are written strictly by their timestamps, for a store that refuses a point
     /// older than the newest one of its series. If not, the newest tick goes first.
     pub by_time: bool,
-    /// Time after which the name is looked up again, for load balancers; `None`: only after a
-    /// failed connection.
+    /// Time after which the receiver's name is looked up again, for load balancers; `None`: only
+    /// after a failed connection.
     pub reconnect_every: Option<Duration>,
 }
 
@@ -50,12 +51,14 @@ impl Destination {
     }
 }
 
-/// The time that each step may take.
+/// The times that the steps of a connection may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Looking the name up, and then connecting to its addresses, all of them together.
+    /// Time for looking the name up, and again for connecting to its addresses, all of them
+    /// together.
     pub connect: Duration,
-    /// Time within which the peer must answer a half-close.
+    /// Time without a sign of reading, or without an answer to a half-close, after which the peer
+    /// is in doubt.
     pub stall: Duration,
     /// Time without a sign of reading, or without an answer to a half-close, after which a
     /// connection is closed.

@@ -24,15 +24,21 @@ use tokio::time::Instant;
 
 use crate::clock::Moment;
 
-/// The outcome of a tick so far.
+/// The stage of a tick's delivery to one destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DeliveryStage {
     /// Not written yet, or to be written again.
     Due,
-    /// Written as a whole, on the connection of this number. Where nothing can be proved: since
-    /// when that connection has been seen to stand, and its program to run.
-    Written(u64, Option<Instant>),
-    /// The connection of its last write answered at this time.
+    /// Written as a whole.
+    Written {
+        /// The number of the connection that carried its last write.
+        link: u64,
+        /// If the receiver accepts no second connection: moment since which its program has been
+        /// seen to run while this connection is up. `None`: it was not seen since the write.
+        stands_since: Option<Instant>,
+    },
+    /// The connection that carried its last write has answered. The moment is that of the answer,
+    /// moved on by the time in which the receiver may not have read since.
     Read(Instant),
 }
 
@@ -44,7 +50,7 @@ enum Hold {
     UnknownAge,
 }
 
-/// The part of an earlier run of the daemon in a batch.
+/// The writes of a batch by an earlier run of the daemon, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Earlier {
     Nothing,
@@ -59,24 +65,26 @@ struct LedgerBatch {
     points: u64,
     bytes: u64,
     stage: DeliveryStage,
-    /// Collected by this run of the daemon and never written: it is sent before the backlog.
+    /// Whether this run of the daemon has collected the tick. All others are backlog.
     fresh: bool,
-    /// Whether the whole tick was ever written.
+    /// Whether this run has ever written the whole tick.
     sent: bool,
     earlier: Earlier,
-    /// With a window of zero: how many frames of a due tick are already written and are not written
-    /// again.
+    /// With a window of zero: the number of frames of a due tick that are already written and are
+    /// not written again.
     frames: usize,
-    /// It left the queue after it was written, so its points can only be counted.
+    /// Whether the tick left the queue after it was written and before it was done: after a loss
+    /// its points can only be counted.
     evicted: bool,
-    /// Not written as backlog until it is confirmed.
+    /// Whether the tick is provisional: it is not written as backlog until it is confirmed.
     provisional: bool,
-    /// Not written while it is not known whether it is too old.
+    /// Whether the tick's age is unknown: it is not written while it may be too old.
     unknown_age: bool,
 }
 
 impl LedgerBatch {
-    /// Whether it was ever written as a whole, by this run or an earlier one, as far as is known.
+    /// Whether the tick was ever written as a whole, by this run or an earlier one, as far as is
+    /// known.
     fn was_sent(&self) -> bool {
         self.sent || self.earlier == Earlier::Written
     }
@@ -89,7 +97,7 @@ impl LedgerBatch {
         }
     }
 
-    /// Its place among the due ticks.
+    /// The tick's place in the order of the due ticks.
     fn due_key(&self, batch: u64, by_time: bool) -> (Hold, i64, u64) {
         if by_time {
             (Hold::Not, self.timestamp, batch)
@@ -104,19 +112,20 @@ impl LedgerBatch {
 pub struct Ticks {
     /// The number of ticks.
     pub ticks: u64,
-    /// Their points.
+    /// The number of points in these ticks.
     pub points: u64,
 }
 
 impl Ticks {
-    /// The sum of both kinds.
-    pub(crate) const fn and(self, other: Self) -> Self {
+    /// Returns the sum of the ticks and that of the points.
+    pub(crate) const fn plus(self, other: Self) -> Self {
         let ticks = self.ticks.saturating_add(other.ticks);
         Self { ticks, points: self.points.saturating_add(other.points) }
     }
 }
 
-/// Sums over all batches, which change with each of them: a queue may hold many thousands.
+/// Sums over all batches of one destination. They are corrected with each change of a batch,
+/// because a queue may hold many thousands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     /// Ticks that are not held back and were never written as a whole, as far as is known.
@@ -124,24 +133,26 @@ pub(crate) struct Sums {
     /// Ticks that are not held back, were written before a loss or by an earlier run, and are to be
     /// written again.
     pub(crate) again: Ticks,
-    /// Provisional ticks, and ticks of unknown age: those never written as a whole, and those to be
-    /// written again.
+    /// Due ticks that are provisional and of known age: those never written as a whole, and those
+    /// to be written again.
     pub(crate) provisional: [Ticks; 2],
+    /// Due ticks of unknown age: those never written as a whole, and those to be written again.
     pub(crate) unknown_age: [Ticks; 2],
-    /// Ticks held: due, or written and not done.
+    /// The number of ticks that the queue holds for the destination: due, or written and not done.
     pub(crate) held: u64,
-    /// Bytes of those.
+    /// Bytes of the ticks that `held` counts.
     pub(crate) bytes: u64,
-    /// Ticks that were written and, as far as is known, not read.
+    /// The number of ticks that were written and, as far as is known, not read.
     written: u64,
     evicted: u64,
 }
 
 impl Sums {
-    /// Due ticks that are held back.
+    /// Due ticks that are held back, provisional or of unknown age: those never written as a whole,
+    /// and those to be written again.
     pub(crate) const fn held_back(&self) -> [Ticks; 2] {
         let ([unsent, again], [unsent_too, again_too]) = (self.provisional, self.unknown_age);
-        [unsent.and(unsent_too), again.and(again_too)]
+        [unsent.plus(unsent_too), again.plus(again_too)]
     }
 
     fn add(&mut self, held: &LedgerBatch) {
@@ -168,7 +179,7 @@ impl Sums {
                 let due = if held.was_sent() { again } else { unsent };
                 (due.ticks, due.points) = (op(due.ticks, 1), op(due.points, held.points));
             }
-            DeliveryStage::Written(..) => self.written = op(self.written, 1),
+            DeliveryStage::Written { .. } => self.written = op(self.written, 1),
             DeliveryStage::Read(_) => {}
         }
     }
@@ -189,40 +200,43 @@ impl Sums {
 /// The ticks of one destination, by their number in the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Time after a tick was read, after which the receiver must be seen to read again.
+    /// Time after a tick was read. If the receiver reads bytes that are written later than that,
+    /// the tick is done.
     pub(crate) resend_window: Duration,
     batches: BTreeMap<u64, LedgerBatch>,
-    /// The newest tick of all, which may be done, and the latest timestamp of a fresh one.
+    /// The number of the newest tick, which may already be done.
     newest: u64,
+    /// The latest timestamp of a tick that this run has collected, Unix seconds.
     latest: i64,
     /// The due ticks: first those that are not held back, then the others by reason. Each group has
     /// the ticks that were never written as a whole before those to be written again. By time, all
     /// are in the order of their timestamps.
     due: BTreeSet<(Hold, i64, u64)>,
     by_time: bool,
-    /// Fresh ticks since the last look.
+    /// The ticks that were collected and that the throttle was not told of yet.
     collected: Ticks,
     sums: Sums,
-    /// The loss since which ticks wait to be written again, by CLOCK_BOOTTIME. A later loss does
-    /// not change it unless the receiver has answered, and nothing waited, in between: a proxy
-    /// without a backend loses each connection.
+    /// Moment of the loss since which ticks wait to be written again, by CLOCK_BOOTTIME; `None`:
+    /// there was none, or it is over. A later loss changes it only if the receiver has answered in
+    /// between and nothing waited: a proxy without a backend loses each connection.
     lost_at: Option<Duration>,
-    /// Whether the receiver has answered since then.
+    /// Whether the receiver has answered since the loss of `lost_at`.
     answered: bool,
-    /// Ticks that are done and have not yet been collected by the caller.
+    /// The numbers of ticks that are done, until the queue takes them.
     done: Vec<u64>,
-    /// Ticks that had left the queue, and are counted as unproved, which the caller has not
-    /// collected yet.
+    /// The numbers of ticks that had left the queue and were counted as unproved after a loss,
+    /// until the queue takes them.
     counted: Vec<u64>,
-    /// With a window above zero: ticks that were written for the first time and have not yet been
-    /// collected by the caller.
+    /// With a window above zero: the numbers of ticks that were written for the first time, until
+    /// the queue takes them.
     written: Vec<u64>,
-    /// With a window of zero: points written on each connection that has not answered.
+    /// With a window of zero: by the number of a connection that has not answered, the points that
+    /// were written on it.
     handed_over: BTreeMap<u64, u64>,
     unproved: u64,
 }
 
-/// A tick that was removed.
+/// The state in which a tick was removed from the queue before it was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Removed {
     /// It was written and is not done: it is counted as unproved if a loss comes before it would
@@ -253,7 +267,7 @@ impl Ledger {
         self.newest = self.newest.max(batch);
         if fresh {
             self.latest = self.latest.max(timestamp);
-            self.collected = self.collected.and(Ticks { ticks: 1, points });
+            self.collected = self.collected.plus(Ticks { ticks: 1, points });
         }
         let (stage, sent) = (DeliveryStage::Due, false);
         let held = LedgerBatch {
@@ -276,7 +290,7 @@ impl Ledger {
         }
     }
 
-    /// Says whether ticks are written strictly by their timestamps.
+    /// Sets whether ticks are written strictly by their timestamps, and orders those that are due.
     pub(crate) fn write_by_time(&mut self, by_time: bool) {
         self.by_time = by_time;
         let due = std::mem::take(&mut self.due).into_iter().map(|(.., batch)| batch);
@@ -284,30 +298,31 @@ impl Ledger {
         self.due = keys.collect();
     }
 
-    /// Takes the number of ticks that were collected since the last call.
+    /// Takes the numbers of ticks and points that were collected since the last call.
     pub(crate) fn take_collected(&mut self) -> Ticks {
         std::mem::take(&mut self.collected)
     }
 
-    /// An earlier run has written a tick that was just inserted: it waits, from now on, to be
-    /// written again.
+    /// Notes that an earlier run has written a tick that was just inserted. Since `now`, by
+    /// CLOCK_BOOTTIME, it waits to be written again.
     pub(crate) fn note_written_earlier(&mut self, batch: u64, now: Duration) {
         if self.change_due(batch, |held| held.earlier = Earlier::Written) {
             self.lost_at.get_or_insert(now);
         }
     }
 
-    /// An earlier run may have written it: if it is dropped, it is not counted as never sent.
+    /// Notes that an earlier run may have written a tick. If it is dropped, its points count as
+    /// unproved, not as never sent.
     pub(crate) fn note_perhaps_written_earlier(&mut self, batch: u64) {
         self.change_due(batch, |held| held.earlier = Earlier::PerhapsWritten);
     }
 
-    /// Whether a tick was ever written, as far as is known.
+    /// Whether a tick was ever written as a whole, as far as is known.
     pub(crate) fn was_written(&self, batch: u64) -> bool {
         self.batches.get(&batch).is_some_and(LedgerBatch::was_sent)
     }
 
-    /// Changes what orders a tick among those that are due. Returns whether it is due.
+    /// Changes a tick and, if it is due, its place among the due ticks. Returns whether it is due.
     fn change_due(&mut self, batch: u64, change: impl FnOnce(&mut LedgerBatch)) -> bool {
         let Some(held) = self.batches.get_mut(&batch) else { return false };
         let is_due = self.due.remove(&held.due_key(batch, self.by_time));
@@ -318,12 +333,13 @@ impl Ledger {
         is_due
     }
 
-    /// A tick that was just inserted is provisional.
+    /// Makes a tick provisional that was just inserted.
     pub(crate) fn hold(&mut self, batch: u64) {
         self.change_due(batch, |held| held.provisional = true);
     }
 
-    /// Provisional ticks are like all others from now on. Returns whether one of them is due.
+    /// Confirms the provisional ticks: from now on they are like all others. Returns whether one of
+    /// them is due.
     pub(crate) fn confirm(&mut self) -> bool {
         let provisional = self.batches.iter().filter(|(_, held)| held.provisional);
         let provisional: Vec<u64> = provisional.map(|(&batch, _)| batch).collect();
@@ -331,7 +347,7 @@ impl Ledger {
         provisional.into_iter().map(confirm).fold(false, |any, is_due| any | is_due)
     }
 
-    /// Says whether the age of a tick is unknown.
+    /// Sets whether the age of a tick is unknown.
     pub(crate) fn set_unknown_age(&mut self, batch: u64, unknown_age: bool) {
         self.change_due(batch, |held| held.unknown_age = unknown_age);
     }
@@ -343,8 +359,8 @@ impl Ledger {
 
     /// The ticks to write, in order, and whether each belongs to the backlog. The newest tick comes
     /// first if it was never written, then provisional ones with the latest timestamp, then the
-    /// oldest that was never written, then the oldest that is due again. By time it is the one with
-    /// the earliest timestamp, and no other: what holds it back holds back all.
+    /// oldest that was never written, then the oldest that is due again. By time it is only the due
+    /// tick with the earliest timestamp: if that one is held back, all are.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (u64, bool)> {
         let unsent = |batch: u64| self.batches.get(&batch).filter(|held| held.fresh && !held.sent);
         let newest =
@@ -379,7 +395,8 @@ impl Ledger {
         self.batches.get(&batch).map_or(0, |held| held.frames)
     }
 
-    /// One more frame of `batch` has been written as a whole.
+    /// Notes that one more frame of `batch`, with so many points, was written on `connection`. This
+    /// only matters with a window of zero.
     pub(crate) fn note_frame_written(&mut self, batch: u64, connection: u64, points: u64) {
         if self.resend_window.is_zero()
             && let Some(held) = self.batches.get_mut(&batch)
@@ -392,13 +409,13 @@ impl Ledger {
         }
     }
 
-    /// The last frame of `batch` has been written. Returns whether it had been written before;
-    /// `None` if it was removed meanwhile, and counted then.
+    /// Notes that the last frame of `batch` was written on `connection`. Returns whether this run
+    /// had written the batch before. `None`: it was removed meanwhile, and counted then.
     pub(crate) fn note_written(&mut self, batch: u64, connection: u64) -> Option<bool> {
         let held = self.batches.get_mut(&batch)?;
         self.due.remove(&held.due_key(batch, self.by_time));
         let again = self.sums.change(held, |held| {
-            held.stage = DeliveryStage::Written(connection, None);
+            held.stage = DeliveryStage::Written { link: connection, stands_since: None };
             std::mem::replace(&mut held.sent, true)
         });
         if self.resend_window.is_zero() {
@@ -419,8 +436,9 @@ impl Ledger {
         }
     }
 
-    /// `connection` answered at `now`, `after` our half-close. `last_write` is when the last bytes
-    /// were written on it.
+    /// Notes that `connection` answered at `now`; `after` is the time since our half-close. The
+    /// ticks on it are read. Ticks that were read a window before `last_write`, the moment of the
+    /// last bytes on it, are done; `None`: nothing was written on it.
     pub(crate) fn note_answer(
         &mut self,
         connection: u64,
@@ -439,7 +457,7 @@ impl Ledger {
         self.done.extend(done);
         for held in self.batches.values_mut() {
             match &mut held.stage {
-                DeliveryStage::Written(on, _) if *on == connection => {
+                DeliveryStage::Written { link, .. } if *link == connection => {
                     self.sums.change(held, |held| held.stage = DeliveryStage::Read(now));
                 }
                 // The receiver may have done nothing until it answered, so that time does not count
@@ -450,20 +468,22 @@ impl Ledger {
         }
     }
 
-    /// `connection` ended too late to prove anything, and no loss is known. What it carried is due
-    /// again, or done if it cannot be written again. `now` is by CLOCK_BOOTTIME.
+    /// Notes an end of `connection` that is neither an answer nor a loss: it came too late, or
+    /// without proof. What the connection carried is due again, or done if it cannot be written
+    /// again. `now` is by CLOCK_BOOTTIME.
     pub(crate) fn note_unproved_end(&mut self, connection: u64, now: Duration) {
         let handed_over = self.handed_over.remove(&connection);
         self.count_unproved(handed_over.unwrap_or(0));
         self.unprove(
-            |stage| matches!(stage, DeliveryStage::Written(on, _) if on == connection),
+            |stage| matches!(stage, DeliveryStage::Written { link, .. } if link == connection),
             now,
         );
     }
 
-    /// Notes that nothing can be proved, because the receiver accepts no second connection; but at
-    /// `now` its program was seen to run, and `connection`, which it has acknowledged as a whole,
-    /// is up. What was written on it a window before is done.
+    /// Notes that at `now` the program of a receiver that accepts no second connection was seen to
+    /// run. Nothing can be proved then; but `connection` is up, and the receiver's kernel has
+    /// acknowledged all of it. A tick on it is done if the program was first seen so at least a
+    /// window before.
     pub(crate) fn note_standing(&mut self, connection: u64, now: Instant) {
         self.answered = true;
         self.recover();
@@ -471,21 +491,24 @@ impl Ledger {
         if window.is_zero() {
             self.handed_over.remove(&connection);
         }
-        let is_ours = |stage| matches!(stage, DeliveryStage::Written(on, _) if on == connection);
+        let is_ours =
+            |stage| matches!(stage, DeliveryStage::Written { link, .. } if link == connection);
         let done = self.finish(|held| match held.stage {
-            DeliveryStage::Written(_, Some(since)) => is_ours(held.stage) && now >= since + window,
+            DeliveryStage::Written { stands_since: Some(since), .. } => {
+                is_ours(held.stage) && now >= since + window
+            }
             _ => false,
         });
         self.done.extend(done);
         for held in self.batches.values_mut().filter(|held| is_ours(held.stage)) {
-            if let DeliveryStage::Written(_, since) = &mut held.stage {
+            if let DeliveryStage::Written { stands_since: since, .. } = &mut held.stage {
                 since.get_or_insert(now);
             }
         }
     }
 
-    /// The program did not read for a while, until `now`. That time does not count towards the
-    /// window.
+    /// Notes that a doubt ended at `now`: the program may not have read until then. That time does
+    /// not count towards the window, which begins again for the ticks that are read.
     pub(crate) fn note_doubt_ended(&mut self, now: Instant) {
         for held in
             self.batches.values_mut().filter(|held| matches!(held.stage, DeliveryStage::Read(_)))
@@ -494,16 +517,16 @@ impl Ledger {
         }
     }
 
-    /// A loss: every tick that is not done becomes due again. With a window of zero every tick is
-    /// done, so none becomes due. `now` is by CLOCK_BOOTTIME.
+    /// Notes a loss: every tick that is not done becomes due again. With a window of zero what was
+    /// written is counted as unproved instead. `now` is by CLOCK_BOOTTIME.
     pub(crate) fn note_loss(&mut self, now: Duration) {
         let handed_over: u64 = std::mem::take(&mut self.handed_over).into_values().sum();
         self.count_unproved(handed_over);
         self.unprove(|stage| stage != DeliveryStage::Due, now);
     }
 
-    /// Ticks at one of these stages become due again; those that cannot be written again are done,
-    /// and counted.
+    /// Makes the ticks due again whose stage `which` accepts. Those that cannot be written again
+    /// are removed, and their points count as unproved.
     fn unprove(&mut self, which: impl Fn(DeliveryStage) -> bool, now: Duration) {
         if self.lost_at.is_none() {
             (self.lost_at, self.answered) = (Some(now), false);
@@ -525,7 +548,7 @@ impl Ledger {
         }
     }
 
-    /// Removes a tick from the queue before it is done.
+    /// Removes a tick from the queue before it is done; `None`: the queue does not hold it.
     pub(crate) fn remove(&mut self, batch: u64) -> Option<Removed> {
         let held = self.batches.get_mut(&batch).filter(|held| !held.evicted)?;
         if held.stage == DeliveryStage::Due {
@@ -545,8 +568,8 @@ impl Ledger {
         Some(Removed::Written)
     }
 
-    /// A due tick cannot be sent to this destination, which is done with it. Returns its points if
-    /// they were never written.
+    /// Removes a due tick that cannot be sent to this destination, which is done with it. Returns
+    /// how many of its points were never written.
     pub(crate) fn discard(&mut self, batch: u64) -> u64 {
         let Some(removed) = self.remove(batch) else { return 0 };
         self.done.push(batch);
@@ -563,12 +586,12 @@ impl Ledger {
         self.unproved = self.unproved.saturating_add(points);
     }
 
-    /// Whether nothing is left of which more may have to be counted.
+    /// Whether no tick and no connection is left whose points may still have to be counted.
     pub(crate) fn is_settled(&self) -> bool {
         self.batches.is_empty() && self.handed_over.is_empty()
     }
 
-    /// Takes the unproved points above this many.
+    /// Takes away the unproved points above `points`. Returns their number.
     pub(crate) fn take_unproved_above(&mut self, points: u64) -> u64 {
         let above = self.unproved.saturating_sub(points);
         self.unproved = self.unproved.saturating_sub(above);
@@ -580,15 +603,17 @@ impl Ledger {
         self.unproved
     }
 
-    /// Whether ticks have left the queue that would be due after a loss.
+    /// Whether a tick that was written has left the queue before it was done: a loss cannot make it
+    /// due again.
     pub(crate) const fn is_window_short(&self) -> bool {
         self.sums.evicted > 0
     }
 
-    /// The timestamp of the oldest tick that was never written as a whole, Unix seconds.
+    /// The timestamp of the oldest tick of known age that was never written as a whole, Unix
+    /// seconds; `None`: there is none.
     pub(crate) fn oldest_unsent(&self) -> Option<i64> {
         let [provisional, _] = self.sums.provisional;
-        if self.sums.unsent.and(provisional).ticks == 0 {
+        if self.sums.unsent.plus(provisional).ticks == 0 {
             // Otherwise all that is due again would be looked at.
             return None;
         }
@@ -600,13 +625,14 @@ impl Ledger {
         unsent.map(|held| held.timestamp).min()
     }
 
-    /// Whether it must be written, for the first time or again.
+    /// Whether a tick must be written, for the first time or again.
     pub(crate) fn is_due(&self, batch: u64) -> bool {
         self.batches.get(&batch).is_some_and(|held| held.stage == DeliveryStage::Due)
     }
 
-    /// Moment since which the tick that has waited longest waits, Unix seconds: one that was never
-    /// written since its timestamp, one that is to be written again since the loss.
+    /// Moment since which the tick that has waited longest waits, Unix seconds; `None`: none waits.
+    /// A tick that was never written waits since its timestamp, one that is to be written again
+    /// since the loss.
     pub(crate) fn waits_since(&self, now: Moment) -> Option<i64> {
         let [_, provisional] = self.sums.provisional;
         let lost_at =
@@ -614,7 +640,8 @@ impl Ledger {
         [self.oldest_unsent(), lost_at.map(|at| now.unix(at))].into_iter().flatten().min()
     }
 
-    /// Whether it is known, if only because it may still have to be counted.
+    /// Whether the ledger has a tick, even one that has left the queue and may still have to be
+    /// counted.
     pub(crate) fn has(&self, batch: u64) -> bool {
         self.batches.contains_key(&batch)
     }
@@ -623,14 +650,14 @@ impl Ledger {
         self.batches.get(&batch).is_some_and(|held| !held.evicted)
     }
 
-    /// Ticks that were written and, as far as is known, not read; with a window of zero,
-    /// connections with such ticks.
+    /// The number of ticks that were written and, as far as is known, not read; with a window of
+    /// zero, that of connections with such ticks.
     pub(crate) fn unread(&self) -> u64 {
         let handed_over = self.handed_over.values().filter(|points| **points > 0);
         handed_over.fold(self.sums.written, |unread, _| unread.saturating_add(1))
     }
 
-    /// Removes these ticks.
+    /// Removes the ticks that `which` accepts. Returns their numbers.
     fn finish(&mut self, which: impl Fn(&LedgerBatch) -> bool) -> Vec<u64> {
         let mut gone = Vec::new();
         self.batches.retain(|&batch, held| {

@@ -1,5 +1,5 @@
 //! Replaces tls.rs in a build without TLS.
 
-/// An empty type, because this build has no TLS.
+/// The TLS settings of a destination in a build without TLS: there is no value of this type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tls {}

@@ -30,10 +30,11 @@ use crate::store::{AppendedBatch, Changes, Event, Lock, Store, StoreError};
 use carbon_wire::Batch;
 use carbon_wire::{Frame, frames};
 
-/// Time that the senders wait for a commit.
+/// Time that a batch waits for its commit before the senders get it from memory.
 pub(crate) const COMMIT_PATIENCE: Duration = Duration::from_secs(1);
-/// Time by which a timer wakes later than the next batch is due, so that it is no nearer than that
-/// of the batch's commit.
+/// Time of the idle timer after the moment at which the next batch is expected. The timer is there
+/// because tokio wakes its own driver for a timer that is nearer than all others, such as that of a
+/// batch's commit; each batch sets it again, so it seldom fires.
 const IDLE: Duration = Duration::from_millis(500);
 /// Time to wait for the folder's lock: a little longer than the store's thread tries.
 const LOCK_PATIENCE: Duration = Duration::from_secs(6);
@@ -43,26 +44,26 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 /// The bounds of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Size of the file in bytes, or of memory if there is no file; beyond it the oldest batch is
-    /// removed.
+    /// Size of the queue's files in bytes, or of memory if there are none; beyond it the oldest
+    /// batches are removed.
     pub max_bytes: u64,
     /// Maximum age of a batch. An older one would overwrite what Carbon has already rolled up.
     pub max_age: Duration,
-    /// Time after a batch was read, after which the receiver must be seen to read again; zero:
-    /// writing is enough.
+    /// Time after a batch was read. If the receiver reads bytes that are written later than that,
+    /// the batch is done. Zero: it is done when it is written.
     pub resend_window: Duration,
 }
 
 /// The points that a destination never received, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Dropped {
-    /// `max_bytes` was reached.
+    /// Points of batches that were removed because `max_bytes` was reached.
     pub full: u64,
-    /// Older than `max_age`.
+    /// Points of batches that were older than `max_age`.
     pub age: u64,
-    /// The file was damaged.
+    /// Points that were lost with damaged or missing files, or that could not be encoded.
     pub damaged: u64,
-    /// Provisional, and withdrawn.
+    /// Points of provisional batches that were withdrawn.
     pub withdrawn: u64,
 }
 
@@ -72,23 +73,24 @@ pub struct Dropped {
 pub struct QueueStatus {
     /// Whether batches are being kept on disk.
     pub durable: bool,
-    /// The reason why they are not; `None`: the disk has not answered.
+    /// The reason why batches are not kept on disk. `None`: they are, or the disk has not answered,
+    /// or there is no folder.
     pub error: Option<Arc<str>>,
     /// Moment since which `durable` has its value, Unix seconds; `None`: since the start.
     pub durable_since: Option<i64>,
     /// Batches that were given to the senders without being on disk, since the start.
     pub undurable: u64,
-    /// Points that were never sent to destinations which are no longer configured.
+    /// Points that destinations which are no longer configured did not get, or may not have got.
     pub dropped_removed: u64,
     /// Whether `max_bytes` recently removed ticks that were still within the resend window.
     pub window_short: bool,
-    /// Bytes of the file.
+    /// Size of the queue's segments on disk, bytes.
     pub file_bytes: u64,
-    /// Bytes of frames in memory.
+    /// Size of the frames in memory, bytes.
     pub memory_bytes: usize,
 }
 
-/// What a batch is.
+/// The kind of a batch that is pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -96,12 +98,12 @@ enum Kind {
     Provisional,
 }
 
-/// Another process uses the queue's folder.
+/// The error that another process uses the queue's folder.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct QueueLocked(StoreError);
 
-/// The queue. Cloning gives another handle.
+/// A handle of the queue. A clone is another handle of the same queue.
 #[derive(Clone, Debug)]
 pub struct Queue {
     shared: Arc<SharedQueue>,
@@ -113,11 +115,11 @@ struct SharedQueue {
     store: Option<Store>,
     lock: Mutex<Option<Lock>>,
     appended: Notify,
-    /// The file has been read.
+    /// Wakes those that wait until the queue's file has been read.
     opened: Notify,
 }
 
-/// The frames of a batch that has any points.
+/// Encodes a batch as frames. `None`: it has no points, or cannot be encoded and is lost.
 fn encode(batch: &Batch) -> Option<Arc<[Frame]>> {
     match frames(batch) {
         Ok(frames) => (!frames.is_empty()).then(|| frames.into()),
@@ -154,8 +156,7 @@ impl Queue {
         Self { shared }
     }
 
-    /// Waits until only this process uses the folder. Returns without waiting if the disk does not
-    /// answer.
+    /// Waits until only this process uses the folder; for 6 s at most, if the disk does not answer.
     ///
     /// # Errors
     /// Another process has used it for 5 s.
@@ -173,8 +174,8 @@ impl Queue {
         self.push_as(batch, Kind::Plain, None);
     }
 
-    /// The same for a batch that has the counts which the queue and its senders have now. What is
-    /// not in such a batch on the disk is counted by the next run.
+    /// Adds a batch whose points include the counts that the queue and its senders have now. Losses
+    /// that no such batch on the disk includes are counted by the next run.
     pub fn push_with_counts(&self, batch: &Batch) {
         self.push_as(batch, Kind::WithCounts, None);
     }
@@ -187,8 +188,8 @@ impl Queue {
     }
 
     /// Adds a batch without waiting, and stores bytes by name with it: both are on the disk, or
-    /// none. It is not sent before that, however long the disk takes. Returns a ticket for
-    /// [`Queue::kept`]; until that is kept, no other such batch may be added.
+    /// neither. The batch is not sent before that, however long the disk takes. Returns a ticket
+    /// for [`Queue::kept`]; until that is kept, no other such batch may be added.
     pub fn push_with(
         &self,
         batch: &Batch,
@@ -211,7 +212,7 @@ impl Queue {
         let mut state = self.shared.state();
         if kind == Kind::WithCounts {
             // Only with the batch: a commit before it would say of a count that it is on the disk.
-            let told = std::mem::take(&mut state.told);
+            let told = std::mem::take(&mut state.untold);
             state.changes.told.extend(told);
         }
         let id = state.next_id;
@@ -292,7 +293,8 @@ impl Queue {
         }
     }
 
-    /// The newest bytes of this name, as far as the file has been read.
+    /// The newest bytes that are stored as `name`; `None`: there are none, or the file has not been
+    /// read.
     #[must_use]
     pub fn stored(&self, name: &str) -> Option<Arc<[u8]>> {
         self.shared.state().states.get(name).map(Arc::clone)
@@ -383,7 +385,8 @@ impl SharedQueue {
     }
 }
 
-/// Applies the events of the file's thread.
+/// Applies the events of the store's thread to the queue, and gives batches to the senders that
+/// wait too long for their commit.
 async fn follow(shared: Arc<SharedQueue>, mut events: mpsc::UnboundedReceiver<Event>) {
     let mut pushed = Instant::now();
     let mut idle_until = None;

@@ -1,7 +1,7 @@
-//! One destination: its settings, the handle of its task, and the task's status.
+//! The task of one destination, which writes batches to its receiver, and the handle of that task.
 //!
-//! A destination never delays another, because each has its own handle on the queue. state.rs shows
-//! all states.
+//! A destination never delays another, because each has a task and a handle on the queue of its
+//! own. sender/state.rs shows all states.
 
 mod disk;
 mod log_lines;
@@ -30,12 +30,12 @@ use crate::throttle::Throttle;
 #[cfg(feature = "tls")]
 use crate::tls_connection::TlsConnection;
 
-/// One destination's task.
+/// The task that sends batches to one destination.
 struct SenderTask {
     to: Destination,
     outbox: Outbox,
     state: State,
-    /// The receiver that answered last was not Carbon.
+    /// Whether the receiver is suspect: what answered last was not Carbon.
     suspect: bool,
     drain: Drain,
     throttle: Throttle,
@@ -45,27 +45,32 @@ struct SenderTask {
     logged: LoggedChanges,
 }
 
-/// The end of the task: when everything was read, or the connection is lost.
+/// The drain of a sender: it ends the task when everything was read, or when the connection is
+/// lost.
 #[derive(Debug)]
 struct Drain {
     requested: Arc<Notify>,
     is_on: bool,
-    /// Moment until which it sends what is on disk.
+    /// Moment until which a drain sends batches that are on disk; `None` until it looks for the
+    /// first one.
     stored_until: Option<Instant>,
 }
 
-/// The facts that decide about the next connection.
+/// Facts about earlier connections to a destination. They decide when and where the next one is
+/// opened.
 #[derive(Debug, Default)]
 struct Reconnects {
     backoff: Backoff,
     tried: LastTried,
-    /// Connections that were opened.
+    /// The number of the newest connection. The first has 1; 0 means that there was none.
     opened: u64,
-    /// Connections in a row that were closed right after a write.
+    /// The number of connections in a row that ended right after a write.
     closed_at_once: u32,
-    /// Old connections in a row whose end proved nothing.
+    /// The number of half-closed connections in a row whose end did not prove that the receiver has
+    /// read everything.
     ends_without_proof: u32,
-    /// Moment at which a connection was last closed to make room for the next one.
+    /// Moment at which the sender last acted because no second connection could be opened for long:
+    /// it closed the only one, or warned.
     gave_way: Option<Instant>,
 }
 
@@ -81,7 +86,7 @@ impl Reconnects {
     }
 }
 
-/// A running destination.
+/// The handle of a running destination: it shows the status, and ends the task.
 #[derive(Debug)]
 pub struct Sender {
     outbox: Outbox,
@@ -90,7 +95,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Starts the task, which connects at once and reconnects for ever.
+    /// Starts the task that sends the queue's batches to `destination`. It connects at once, and
+    /// again after each loss.
     #[must_use]
     pub fn start(destination: Destination, queue: &Queue) -> Self {
         match &destination.tls {
@@ -127,21 +133,22 @@ impl Sender {
         Self { outbox, draining, task: tokio::spawn(task.run::<C>()) }
     }
 
-    /// Its status now.
+    /// The destination's status now.
     #[must_use]
     pub fn status(&self) -> Status {
         self.outbox.status()
     }
 
-    /// The reason why there was no connection last; `None` when ticks are sent again.
+    /// The last reason why there was no connection. `None`: there is none, or the present
+    /// connection has carried a tick for a second.
     #[must_use]
     pub fn last_error(&self) -> Option<Arc<str>> {
         self.outbox.last_error()
     }
 
-    /// Writes what is due, asks whether the receiver has read it, and ends: within `deadline`, or
-    /// sooner if the destination cannot be reached. Batches that were not read stay in the queue,
-    /// and the next run sends them again.
+    /// Writes what is due, asks whether the receiver has read it, and ends the task: within
+    /// `deadline`, or sooner if the destination cannot be reached. Batches that were not read stay
+    /// in the queue, and the next run sends them again.
     pub async fn drain(mut self, deadline: Duration) -> Status {
         self.draining.notify_one();
         let _ = timeout(deadline, &mut self.task).await;
@@ -149,7 +156,8 @@ impl Sender {
         self.status()
     }
 
-    /// Ends at once. Its batches stay in the queue, and everything that is not done is due again.
+    /// Ends the task at once. The destination's batches stay in the queue, and all that are not
+    /// done are due again.
     pub fn stop(self) {
         self.task.abort();
         self.outbox.note_loss();

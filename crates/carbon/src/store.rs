@@ -54,12 +54,12 @@
 //!
 //! # Starting (restore.rs)
 //!
-//! A start reads all segments, and then takes from the disk what it does not find there: a torn
-//! record at the end of the newest segment, segments at the end that have no record, those whose
-//! commits have failed, and states that nothing names. Only what is behind the last whole record is
-//! cut off, only if it could be read, and only if every segment is of this version. If the disk
-//! refuses this, the log is not opened; the queue is in memory, and tries again. So no later start
-//! can find what an earlier one did not. What was counted and not told is counted by the new run.
+//! A start reads all segments, and then removes from the disk what does not count: a torn record at
+//! the end of the newest segment, segments at the end that have no record, those whose commits have
+//! failed, and states that nothing names. Only what is behind the last whole record is cut off,
+//! only if it could be read, and only if every segment is of this version. If the disk refuses
+//! this, the log is not opened; the queue is in memory, and tries again. So no later start can find
+//! what an earlier one did not. What was counted and not told is counted by the new run.
 //!
 //! Not promised: damage to the very last record, and files that are removed or cut while no daemon
 //! runs, look like a power cut if no later record shows otherwise. Damage to a record may cost the
@@ -101,62 +101,64 @@ const MOST_UNANSWERED: usize = 64;
 pub(crate) struct AppendedBatch {
     pub(crate) id: u64,
     pub(crate) timestamp: i64,
-    /// When it was pushed; `None`: before the host's last boot.
+    /// Moment at which the batch was pushed; `None`: before the host's last boot.
     pub(crate) pushed: Option<Moment>,
     pub(crate) frames: Arc<[Frame]>,
-    /// The destinations that have not received it.
+    /// The destinations that are not done with the batch.
     pub(crate) due: Vec<Arc<str>>,
-    /// It is one group with the states of its commit.
+    /// Whether the batch and the states of its commit are one group: both are on the disk, or
+    /// neither.
     pub(crate) has_states: bool,
 }
 
-/// With this bit, [`Counted::id`] is no batch's.
+/// The bit that a [`Counted::id`] has if it is not the id of a batch.
 pub(crate) const NO_BATCH: u64 = folder::MOST_NUMBER;
 
 /// Points that a destination never received, or perhaps not, because their batch has left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counted {
     pub(crate) to: Arc<str>,
-    /// The batch; [`NO_BATCH`] of what a start finds damaged, and of what is counted although its
-    /// batch is done.
+    /// The id of the batch. With the bit [`NO_BATCH`] it is the number of a record that a start
+    /// found damaged, or the id of a batch that is done and counted all the same.
     pub(crate) id: u64,
     pub(crate) points: u64,
     pub(crate) why: Why,
 }
 
-/// Which counter they belong to.
+/// The reason why points are counted, and so the counter that they belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Why {
     Full,
     Age,
     Damaged,
     Withdrawn,
-    /// They were written, and it was not proved that they were read.
+    /// The points were written, and it was not proved that they were read.
     Unproved,
 }
 
 /// The changes of one commit.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// The new limit of the file's size.
+    /// The new limit of the size of all segments, bytes; `None`: as before.
     pub(crate) max_bytes: Option<u64>,
     pub(crate) append: Vec<AppendedBatch>,
-    /// (destination, batch): done.
+    /// Pairs of a destination and a batch that it is done with.
     pub(crate) done: Vec<(Arc<str>, u64)>,
     /// Batches that nobody needs any more.
     pub(crate) forget: Vec<u64>,
-    /// What is lost with batches that are forgotten. The next start returns it, unless it is told
-    /// before.
+    /// Points that are lost, most of them with batches in `forget`. The next start returns them,
+    /// unless they are told before.
     pub(crate) counted: Vec<Counted>,
-    /// (destination, batch): the newest batch has its count.
+    /// Pairs of a destination and a batch whose count is in the newest batch, and so told.
     pub(crate) told: Vec<(Arc<str>, u64)>,
-    /// (destination, batch): written for the first time.
+    /// Pairs of a destination and a batch that was written to it for the first time.
     pub(crate) written: Vec<(Arc<str>, u64)>,
     /// The destinations that may be written to after these changes; `None`: as before.
     pub(crate) writing: Option<Vec<Arc<str>>>,
-    /// Other bytes to store, by name; only the newest of each. Without bytes the name goes.
+    /// The states to store: bytes by name, only the newest of each. Empty bytes remove the name.
     pub(crate) states: BTreeMap<String, Arc<[u8]>>,
-    /// The ticket of the newest states that somebody waits for; 0: none.
+    /// The newest ticket that somebody waits for, for states or for a record of what is done; 0:
+    /// none.
     pub(crate) ticket: u64,
 }
 
@@ -197,7 +199,7 @@ impl Changes {
         pieces
     }
 
-    /// These changes, which are not committed yet, together with later ones.
+    /// Adds later changes to these, which are not committed yet.
     fn and(mut self, later: Self) -> Self {
         self.max_bytes = later.max_bytes.or(self.max_bytes);
         for kept in &mut self.append {
@@ -235,24 +237,26 @@ pub(crate) enum Event {
     Unkept { error: StoreError },
 }
 
-/// What an earlier run had stored.
+/// The contents of the log that an earlier run has stored.
 #[derive(Debug, Default)]
 pub(crate) struct Restored {
     /// Each batch without its frames.
     pub(crate) batches: BTreeMap<u64, Summary>,
-    /// (destination, batch), including destinations that are no longer configured.
+    /// Pairs of a destination and a batch that is due to it, also of destinations that are no
+    /// longer configured.
     pub(crate) due: Vec<(Arc<str>, u64)>,
-    /// Those of them that were written before.
+    /// The pairs in `due` whose batch was written before.
     pub(crate) written: Vec<(Arc<str>, u64)>,
-    /// Those that may have been: the daemon was killed while it could write them.
+    /// The pairs in `due` whose batch may have been written: the daemon was killed while it could
+    /// write it.
     pub(crate) perhaps_written: Vec<(Arc<str>, u64)>,
-    /// What was counted and is in no batch, and what is damaged or missing now. What was written can
-    /// no longer be proved to be read.
+    /// Points that were counted and that no batch on disk has told, and points that are damaged or
+    /// missing now.
     pub(crate) counted: Vec<Counted>,
-    /// How many records are damaged or missing.
+    /// The number of records that are damaged or missing.
     pub(crate) damaged: u64,
     pub(crate) states: BTreeMap<String, Arc<[u8]>>,
-    /// The names of those that are damaged or missing.
+    /// The names of states that are damaged or missing.
     pub(crate) damaged_states: Vec<String>,
 }
 
@@ -260,38 +264,38 @@ pub(crate) struct Restored {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) timestamp: i64,
-    /// When it was pushed; `None`: before the host's last boot.
+    /// Moment at which the batch was pushed; `None`: before the host's last boot.
     pub(crate) pushed: Option<Moment>,
     pub(crate) points: u64,
     pub(crate) bytes: usize,
 }
 
-/// Why the log cannot be used.
+/// The reason why the log, or a batch in it, cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum StoreError {
-    /// Another process uses its folder.
+    /// Another process uses the log's folder.
     #[error(
         "{}: process {} uses this directory; stop it, or give each daemon a queue.dir of its own",
             .dir.display(),
         .pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string())
     )]
     Locked { dir: PathBuf, pid: Option<u32> },
-    /// Another process uses its folder, and no signal ends that process.
+    /// Another process uses the log's folder, and no signal ends that process.
     #[error(
         "{}: process {pid} uses this directory and cannot end, because it waits for a disk that \
             does not answer",
         .dir.display()
     )]
     HeldByUndead { dir: PathBuf, pid: u32 },
-    /// Another version of this program wrote it.
+    /// Another version of this program wrote the log.
     #[error(
         "{}: its format is version {version}, and this program's is {}; install the program that \
          wrote it, or move the queue-* files out of the directory to begin without them",
         .path.display(), record::VERSION
     )]
     OtherVersion { path: PathBuf, version: u8 },
-    /// The contents are not what was written.
+    /// The contents of a segment are not what was written.
     #[error("{}: damaged", .path.display())]
     Damaged { path: PathBuf },
     /// A full disk, or an input or output error.
@@ -327,7 +331,7 @@ enum StoreCommand {
 /// Receives, once, whether another process uses the folder.
 pub(crate) type Lock = oneshot::Receiver<Result<(), StoreError>>;
 
-/// The handle of the thread.
+/// The handle of the thread that owns the log.
 #[derive(Debug)]
 pub(crate) struct Store {
     commands: SyncSender<StoreCommand>,
@@ -352,8 +356,8 @@ impl Store {
         (Self { commands }, lock, events)
     }
 
-    /// Hands changes over; an event reports the result. Returns the changes that cannot be handed
-    /// over because the disk does not answer.
+    /// Hands changes over to the thread; an event reports the result. Returns the changes that
+    /// cannot be handed over because the disk does not answer.
     pub(crate) fn apply(&self, changes: Changes) -> Changes {
         match self.commands.try_send(StoreCommand::Apply(changes)) {
             Err(TrySendError::Full(StoreCommand::Apply(changes))) => changes,
@@ -362,7 +366,7 @@ impl Store {
         }
     }
 
-    /// The frames of a batch that are undamaged.
+    /// Reads the frames of a batch, without those that are damaged.
     pub(crate) async fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
         let (reply, frames) = oneshot::channel();
         let _ = self.commands.try_send(StoreCommand::Load { id, reply });

@@ -12,28 +12,31 @@ use tokio::time::Instant;
 use self::rounds::Rounds;
 use crate::ledger::Ticks;
 
-/// Points a second if nothing is configured: at least this many,
+/// The least points a second, if no rate is configured.
 const LEAST: f64 = 5000.0;
-/// or this many times the live rate if that is more.
+/// The multiple of the live rate that is permitted, if no rate is configured and it is more than
+/// [`LEAST`].
 const TIMES_LIVE: f64 = 10.0;
-/// The live rate is that of the last minute, or of the last gap between batches if that is longer.
+/// Time over which the live rate is measured. If the last gap between batches is longer, it is
+/// measured over that.
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The throttle of one destination's backlog.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     by_time: bool,
-    /// `replay_rate`.
+    /// The configured `replay_rate`, points a second; `None`: the rate follows the live rate.
     configured: Option<u32>,
-    /// Live batches of the last minute, and the one before them.
+    /// Moments and points of the live batches of the last minute, and of the one before them.
     live: VecDeque<(Instant, u64)>,
     free_at: Option<Instant>,
     pub(crate) rounds: Rounds,
 }
 
 impl Throttle {
-    /// `configured` is in points a second; `None`: the larger of 5,000 and ten times the live rate.
-    /// By time, new ticks wait behind the backlog, so it is at least twice the live rate.
+    /// Makes a throttle. `configured` is in points a second; `None`: the larger of 5,000 and ten
+    /// times the live rate. By time, new ticks wait behind the backlog, so the rate is at least
+    /// twice the live rate.
     pub(crate) const fn new(configured: Option<u32>, by_time: bool) -> Self {
         let rounds = Rounds::new(by_time);
         Self { by_time, configured, live: VecDeque::new(), free_at: None, rounds }
@@ -44,7 +47,7 @@ impl Throttle {
         self.rounds = Rounds::new(self.by_time);
     }
 
-    /// So many ticks were collected.
+    /// Notes ticks that were collected: they decide the live rate and the size of rounds.
     pub(crate) fn note_collected(&mut self, Ticks { ticks, points }: Ticks, now: Instant) {
         self.rounds.note_collected(ticks);
         while self.live.get(1).is_some_and(|(sent, _)| now.duration_since(*sent) >= MINUTE) {
@@ -53,18 +56,18 @@ impl Throttle {
         self.live.push_back((now, points));
     }
 
-    /// Moment until which no more of the backlog may be sent.
+    /// Moment until which no more of the backlog may be sent; `None`: it may be sent now.
     pub(crate) fn rests_until(&self, now: Instant) -> Option<Instant> {
         self.free_at.filter(|&free| free > now)
     }
 
-    /// Counts a tick of the backlog that is being sent.
+    /// Counts a tick of the backlog that is being sent, against the rate and against the round.
     pub(crate) fn spend(&mut self, points: u64, now: Instant) {
         self.spend_rate(points, now);
         self.rounds.spend();
     }
 
-    /// Counts points that are sent in no round.
+    /// Counts points that are being sent against the rate alone, as a drain needs it.
     pub(crate) fn spend_rate(&mut self, points: u64, now: Instant) {
         let seconds = to_float(points) / self.points_a_second();
         // Unused time is not saved up.

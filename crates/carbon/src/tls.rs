@@ -2,8 +2,8 @@
 //! changes is read again before the next connection. If it cannot be used, the last good files stay
 //! in use.
 //!
-//! Knows nothing of ticks. Files are read by a thread of their own, because their file system may
-//! hang.
+//! This module knows nothing of ticks. Files are read by a thread of their own, because their file
+//! system may hang.
 
 pub(crate) mod certificate;
 pub(crate) mod explain;
@@ -51,12 +51,13 @@ pub struct Tls(Arc<SharedTls>);
 
 struct SharedTls {
     settings: TlsSettings,
-    /// The owner of the files: the server's address.
+    /// The owner, for waiting-threads, of the thread that reads the files. It names the server's
+    /// address.
     owner: String,
     name: ServerName<'static>,
     files: Mutex<Files>,
-    /// A handshake has failed since the files were read, so they are read again even if they look
-    /// unchanged.
+    /// Whether a handshake has failed since the files were read: they are read again even if they
+    /// look unchanged.
     is_doubted: AtomicBool,
 }
 
@@ -73,7 +74,7 @@ struct Files {
 type Stamp = (u64, u64, i64, i64);
 
 impl Tls {
-    /// TLS to `address`.
+    /// Makes the TLS to `address`. No file is read yet.
     ///
     /// # Errors
     /// No certificate can have this name.
@@ -89,7 +90,7 @@ impl Tls {
         })))
     }
 
-    /// The settings it was made with.
+    /// The settings that were given to [`Tls::new`].
     #[must_use]
     pub fn settings(&self) -> &TlsSettings {
         &self.0.settings
@@ -108,7 +109,8 @@ impl Tls {
         self.0.name.clone()
     }
 
-    /// The client's settings for the next connection.
+    /// Returns rustls's settings for the next connection. Files that have changed are read again,
+    /// within the time `patience`.
     pub(crate) async fn client(&self, patience: Duration) -> Result<Arc<ClientConfig>> {
         let shared = Arc::clone(&self.0);
         let work = move || shared.read_files();
@@ -117,7 +119,8 @@ impl Tls {
         read.map_err(hangs).flatten().map_err(ConnectionError::Tls)
     }
 
-    /// A handshake failed: something may have changed without any file looking different.
+    /// Notes that a handshake failed: something may have changed without any file looking
+    /// different, so the files are read again.
     pub(crate) fn doubt(&self) {
         self.0.is_doubted.store(true, Ordering::Relaxed);
     }
@@ -214,7 +217,7 @@ fn builder(roots: RootCertStore) -> Result<Builder, String> {
     Ok(builder.with_root_certificates(roots))
 }
 
-/// Every certificate in a PEM file.
+/// Reads every certificate in a PEM file.
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     let found: Vec<_> = read.map_err(|error| in_file(path, &error))?;

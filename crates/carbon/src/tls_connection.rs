@@ -28,7 +28,8 @@ use crate::tls::{Certificate, Tls, certificate, explain};
 /// certificate, or requires one that we do not have, says so only then. Most servers send something
 /// then if they accept it.
 const REFUSES_WITHIN: Duration = Duration::from_millis(100);
-/// Reads before a half-close, far more than for what a server sends by itself: session tickets.
+/// The most reads before a half-close. What a server sends by itself, session tickets, needs far
+/// fewer.
 const MOST_READS: usize = 64;
 
 /// A TLS connection.
@@ -130,7 +131,8 @@ impl TlsConnection {
         if waits { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE }
     }
 
-    /// Hands rustls's bytes to our kernel, as far as it accepts them. True: nothing is left.
+    /// Hands rustls's bytes to our kernel, as far as it accepts them. Returns whether nothing is
+    /// left.
     fn flush(&self, session: &mut Session) -> Result<bool> {
         while session.rustls.wants_write() {
             match session.rustls.write_tls(&mut Kernel(self.tcp.stream())) {
@@ -192,7 +194,7 @@ impl TlsConnection {
         }
     }
 
-    /// The meaning of the connection's end without close_notify.
+    /// The error for an end of the TCP connection without close_notify.
     fn bare_end(&self) -> ConnectionError {
         match self.tcp.explain_end(0) {
             ConnectionError::Closed if self.tls.settings().close_notify => {
@@ -281,8 +283,8 @@ impl Stream for TlsConnection {
 }
 
 impl Drop for TlsConnection {
-    /// A proxy passes on a connection without TLS's end as a reset, and bytes before it may be lost
-    /// with it.
+    /// Sends close_notify, unless a frame is unfinished. A proxy passes on a connection that ends
+    /// without it as a reset, and bytes before that may be lost.
     fn drop(&mut self) {
         let mut session = self.session();
         if session.end == OwnEnd::Open

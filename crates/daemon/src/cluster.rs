@@ -157,7 +157,7 @@ impl Cluster {
         });
     }
 
-    /// The reader of slurmdbd, where there is one: it has no other.
+    /// The one source that asks slurmdbd, if any does. Finished jobs and surveys share it.
     fn slurmdbd_source(&self) -> Option<&Source> {
         let of_finished = self.finished.as_ref().map(|finished| &finished.source);
         of_finished.or_else(|| self.surveys.get(&Role::Accounting).map(|survey| &survey.source))

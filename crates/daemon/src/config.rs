@@ -1,7 +1,8 @@
 //! The configuration: the legal values and the default of every key.
 //!
 //! The file and the flags are read together, and *all* problems are reported at once, each with its
-//! location. Nothing is started with a configuration that has a problem. Defaults are nowhere else.
+//! location. Nothing is started with a configuration that has a problem. The defaults of collectors
+//! are in slurm-points, and those of a destination's timeouts in carbon.
 
 mod collectors;
 mod destinations;
@@ -42,16 +43,18 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// A year as humantime counts it.
 const YEAR: Duration = Duration::from_secs(31_557_600);
 
-/// The name of the only destination, if it has none: so a changed address leaves its ticks and its
-/// paths as they are.
+/// Name of a destination that is the only one and has no `name`. It does not depend on the address,
+/// so another address leaves the destination's ticks and paths as they are.
 pub(crate) const ONLY_NAME: &str = "carbon";
 
-/// Everything that `slurm-graphite` can be told.
+/// The configuration: all settings of the file and of the flags that override it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
-    /// The file that it was read from; `None`: only flags and defaults.
+    /// Path of the file that the configuration was read from. `None`: only flags and defaults are
+    /// used.
     pub(crate) file: Option<PathBuf>,
-    /// Default files that are not believed, and why.
+    /// Messages about default files that were not read, because other users could have written
+    /// them.
     pub(crate) passed_over: Vec<String>,
     /// Seconds between two ticks.
     pub(crate) interval: u32,
@@ -70,10 +73,11 @@ pub(crate) struct Config {
 /// The queue, which keeps ticks until every destination is done with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueueSettings {
-    /// `None`: in memory.
+    /// Folder of the queue's files. `None`: the queue is in memory.
     pub(crate) dir: Option<PathBuf>,
     pub(crate) limits: Limits,
-    /// Points a second; `None`: by the live rate.
+    /// Most points of a backlog that are sent in a second. `None`: 5,000, or ten times the live
+    /// rate if that is more.
     pub(crate) replay_rate: Option<u32>,
 }
 
@@ -83,11 +87,12 @@ pub(crate) struct SlurmSettings {
     /// `slurm.conf`; `None`: `SLURM_CONF`, then libslurm's own search, configless included.
     pub(crate) conf: Option<PathBuf>,
     pub(crate) reader: ReaderChoice,
-    /// slurmrestd instead of libslurm.
+    /// Settings for slurmrestd, which is asked instead of libslurm if they have an endpoint.
     pub(crate) rest: RestSettings,
     /// Time that a reader may be silent before it is killed.
     pub(crate) timeout: Duration,
-    /// Figures are published only where the active slurmctld runs.
+    /// Whether figures of the cluster are published only by the host where the active slurmctld
+    /// runs.
     pub(crate) follow: bool,
 }
 
@@ -333,7 +338,8 @@ impl Config {
         collectors::check(collectors, self.interval, queue.dir.is_some(), problems);
     }
 
-    /// The problem that this host is none of these controllers, so that there is nothing to follow.
+    /// Returns the problem that this host is none of the controllers, `hosts`, so that there is
+    /// nothing to follow.
     pub(crate) fn not_a_controller(&self, hosts: &[String]) -> Problems {
         let text = format!(
             "this host, {}, is none of SlurmctldHost ({}), neither by name nor by address; run the \
@@ -351,7 +357,7 @@ impl Config {
         !self.carbon.is_empty() && self.carbon.iter().all(|to| to.names != MetricNames::Paths)
     }
 
-    /// Checks that a daemon has a destination.
+    /// Checks that there is a destination, which a daemon needs.
     pub(crate) fn with_destination(self) -> Result<Self, Problems> {
         if self.carbon.is_empty() {
             let text = "nowhere to send to; give --carbon HOST:2004, or [[carbon]] with address = \

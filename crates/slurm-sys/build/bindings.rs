@@ -7,7 +7,7 @@ use std::fs;
 use std::panic;
 use std::path::Path;
 
-/// Writes `bindings.rs` into `out`, and returns it.
+/// Writes `bindings.rs` into the folder `out`, and returns its text.
 pub(crate) fn generate(include: &Path, out: &Path) -> Result<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let wrapper = root.join("wrapper.h");
@@ -46,7 +46,7 @@ fn link_headers(include: &Path, only_slurm: &Path) -> std::io::Result<()> {
     std::os::unix::fs::symlink(fs::canonicalize(include.join("slurm"))?, link)
 }
 
-/// Checks for libclang first, and says what to install, because bindgen panics without it.
+/// Loads libclang, without which bindgen panics. The error says what to install.
 fn load_libclang() -> Result<(), String> {
     let loaded = panic::catch_unwind(bindgen::clang_version);
     loaded.map(drop).map_err(|_| {

@@ -1,8 +1,8 @@
 //! Makes the bindings: finds libslurm, runs bindgen over its headers, publishes their release.
 //!
-//! Dependents get `DEP_SLURM_CFGS` (the `slurm_ge_*` that are true for it) and `DEP_SLURM_ALL_CFGS`
-//! (all that exist), both comma-separated. Nothing is guessed silently: if something is missing,
-//! the error names the package to install. No rpath is set.
+//! Dependents get `DEP_SLURM_CFGS` (the `slurm_ge_*` that are true for this release) and
+//! `DEP_SLURM_ALL_CFGS` (all that exist), both comma-separated. Nothing is guessed silently: if
+//! something is missing, the error names the package to install. No rpath is set.
 
 mod bindings;
 mod find;

@@ -60,7 +60,8 @@ impl SlurmFiles {
     }
 }
 
-/// The folder that was given, or else all others.
+/// Returns the folder that was given alone, or, if none was, those of pkg-config and then the usual
+/// ones.
 fn folders(
     given: Option<PathBuf>,
     package: Vec<PathBuf>,

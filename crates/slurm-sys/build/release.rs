@@ -18,13 +18,14 @@ const CHANGES: &[u32] = &[
     // configuration
 ];
 
-/// The first release with `slurm_init`.
+/// The oldest release that the reader works with: the first with `slurm_init`.
 const OLDEST: u32 = 2011;
 
-/// The list of releases: the headers of these were compared with this table.
+/// The source of slurm-snapshot's list of releases: the headers of these were compared with
+/// [`CHANGES`].
 const KNOWN: &str = include_str!("../../slurm-snapshot/src/release.rs");
 
-/// Whether a release is in that list.
+/// Whether a release is in slurm-snapshot's list.
 pub(crate) fn is_known(release: u32) -> bool {
     KNOWN.contains(&format!("Release::new({}, {})),", release / 100, release % 100))
 }
@@ -44,7 +45,7 @@ pub(crate) fn read_release(bindings: &str) -> Result<u32, String> {
     }
 }
 
-/// The cfgs that are true up to this release, comma-separated.
+/// Returns the cfgs that are true for this release, comma-separated.
 pub(crate) fn cfgs(release: u32) -> String {
     let since = CHANGES.iter().filter(|since| **since <= release);
     since.map(|since| format!("slurm_ge_{since}")).collect::<Vec<_>>().join(",")

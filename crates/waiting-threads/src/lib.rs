@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::timeout_at;
 
-/// The threads of an owner: that of the last question, and two that were abandoned.
+/// The most threads of an owner: that of the last question, and two that were abandoned.
 pub const MOST: usize = 3;
 /// Time that an answer that came too late is kept for the next question.
 const KEPT: Duration = Duration::from_secs(60);
-/// A thread touches what it needs of its stack. Name services have modules of others, which need
-/// more than our code.
+/// The size of a thread's stack, bytes. Name services have modules of others, which need more than
+/// our code. A thread uses only the memory that it touches.
 const STACK: usize = 256 << 10;
 
 static OWNERS: Mutex<BTreeMap<String, Owner>> = Mutex::new(BTreeMap::new());
@@ -40,7 +40,7 @@ struct Owner {
 struct LastJob {
     question: String,
     slot: Arc<Slot>,
-    /// Somebody has waited for it without success.
+    /// Whether somebody has waited for the job's answer without success.
     is_late: bool,
 }
 
@@ -49,7 +49,8 @@ struct LastJob {
 struct Slot {
     answer: Mutex<Answer>,
     answered: Notify,
-    /// Askers wait one after the other: the one who began the job is the first.
+    /// The lock of the asker who waits for the answer. Askers wait one after the other: the one who
+    /// began the job is the first.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -67,13 +68,14 @@ impl Slot {
         self.answered.notify_one();
     }
 
-    /// `None`: it is still awaited.
+    /// Takes the answer; `None`: it is still awaited.
     fn take(&self) -> Option<Answer> {
         let mut answer = lock(&self.answer);
         (!matches!(*answer, Answer::Awaited)).then(|| mem::replace(&mut *answer, Answer::Taken))
     }
 
-    /// Whether who asks now may have its answer.
+    /// Whether somebody who asks now may have the answer of this job: it is awaited, or came less
+    /// than 60 s ago.
     fn is_fresh(&self) -> bool {
         match &*lock(&self.answer) {
             Answer::Awaited => true,
@@ -83,7 +85,7 @@ impl Slot {
     }
 }
 
-/// A job that was begun.
+/// A job that was begun in a thread, and whose answer can be waited for.
 pub struct Job<T> {
     owner: String,
     slot: Arc<Slot>,
@@ -107,7 +109,7 @@ impl<T: 'static> Job<T> {
     }
 }
 
-/// The thread's end of a job. As long as it is there, the thread counts.
+/// The thread's side of a job, with which it answers. As long as it is there, the thread counts.
 pub struct JobEnd<T> {
     owner: String,
     slot: Option<Arc<Slot>>,
@@ -115,14 +117,14 @@ pub struct JobEnd<T> {
 }
 
 impl<T: Send + 'static> JobEnd<T> {
-    /// Answers, and goes on. If nobody waits any more, the answer is dropped.
+    /// Gives the answer before the thread is done. If nobody waits any more, the answer is dropped.
     pub fn answer(&mut self, answer: T) {
         if let Some(slot) = self.slot.take() {
             slot.put(Box::new(answer));
         }
     }
 
-    /// Answers as the last thing that the thread does.
+    /// Gives the answer as the last thing that the thread does.
     pub fn finish(mut self, answer: T) {
         let slot = self.slot.take();
         // Before the answer, because the next question may follow at once.
@@ -146,7 +148,7 @@ impl<T> Drop for JobEnd<T> {
     }
 }
 
-/// Asks `question` of its owner: `work` answers it in a thread, unless an earlier job with this
+/// Asks `question` of `owner`: `work` answers it in a thread, unless an earlier job with this
 /// question is under way.
 ///
 /// # Errors
@@ -161,7 +163,7 @@ pub async fn ask<T: Send + 'static>(
     ask_at_most(MOST, owner, question, patience, move |end| end.finish(work())).await
 }
 
-/// Asks `question` of its owner, which may have at most `most` threads: `work` answers it in a
+/// Asks `question` of `owner`, which may have at most `most` threads: `work` answers it in a
 /// thread, unless an earlier job with this question is under way. `work` answers through its
 /// [`JobEnd`], and may go on after that.
 ///
@@ -193,10 +195,11 @@ pub async fn ask_at_most<T: Send + 'static>(
     }
 }
 
-/// Begins a job without waiting for it, unless one of this owner is under way.
+/// Begins a job without waiting for it, unless a thread of this owner is still there. The last
+/// answer of the owner is dropped.
 ///
 /// # Errors
-/// One is under way, or the system has no thread.
+/// A thread of this owner is still there, or the system has no thread.
 pub fn begin<T: Send + 'static>(
     owner: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -236,7 +239,7 @@ fn find_or_begin<T: 'static, W: FnOnce(JobEnd<T>) + Send + 'static>(
     Ok(Job { owner: name, slot, is_late: false, answer: PhantomData })
 }
 
-/// Drops the last answer of this owner, also one that is still to come.
+/// Drops the last answer of `owner`, also one that is still to come.
 pub fn forget(owner: &str) {
     if let Some(owner) = lock(&OWNERS).get_mut(owner) {
         owner.last = None;
@@ -253,7 +256,8 @@ fn with_last(owner: &str, slot: &Arc<Slot>, change: impl FnOnce(&mut Option<Last
     }
 }
 
-/// No change under these locks can fail half-way.
+/// Locks `mutex`, even if a thread has panicked with the lock: no change under these locks can fail
+/// half-way.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Batches that leave a queue undelivered, because of size, age or damage, and how they are
-//! counted; also destinations that move.
+//! Batches that leave the queue undelivered, because of size, age or damage, or because they are
+//! withdrawn, and the counts of their points. Destinations that were removed leave here, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::store::{Counted, Why};
 /// when their turn comes.
 const MEMORY: usize = 16 << 20;
 
-/// Counts points of a destination, which nobody publishes as its own if it is not configured.
+/// Counts points that a destination has lost because of `why`. If the destination is not
+/// configured, nobody publishes its counts, and they go into `dropped_removed`.
 pub(super) fn count(
     status: &mut QueueStatus,
     to: Option<&mut DestinationState>,
@@ -40,9 +41,10 @@ pub(super) fn count(
 }
 
 impl QueueState {
-    /// Removes a batch. Points that a destination never received are lost, and counted because of
-    /// `why`. Points that it may not have read are remembered until that is known. Returns whether
-    /// there are such points. All counts are stored with this, until a tick has them.
+    /// Removes a batch from the queue. Points that a destination never received are lost, and
+    /// counted because of `why`. Points that were written and may not have been read stay in the
+    /// ledger until that is known. Returns whether a configured destination has such points. The
+    /// next commit stores the counts, until a tick has told them.
     pub(super) fn drop_batch(&mut self, id: u64, why: Why) -> bool {
         self.publish(id);
         let Some(held) = self.remove(id) else { return false };
@@ -58,7 +60,7 @@ impl QueueState {
             if to.ledger.has(id) {
                 was_written |= to.configured;
             } else {
-                self.told.push((Arc::clone(name), id));
+                self.untold.push((Arc::clone(name), id));
             }
             if why != Why::Unproved {
                 count(&mut self.status, Some(to), points, why);
@@ -146,7 +148,8 @@ impl QueueState {
         self.destinations.retain(|_, to| to.configured || !to.ledger.is_settled());
     }
 
-    /// Looks for the batches that are not ordered by age, if there may be others than before.
+    /// Finds the batches that are not ordered by age. It looks only after a step of the clock, or
+    /// when the log has been opened: otherwise they are the same as before.
     fn find_unordered(&mut self, now: Moment) {
         if self.ordered_at.is_some_and(|ahead| now.ahead().abs_diff(ahead) <= 1) {
             return;

@@ -15,29 +15,30 @@ use crate::ledger::{Ledger, Ticks};
 use crate::store::{Counted, NO_BATCH, StoreError, Why};
 use carbon_wire::{Frame, WireError, points};
 
-/// The next batch for a destination.
+/// The facts that a sender needs about the batch that it writes next.
 #[derive(Clone, Debug)]
 pub(crate) struct DueBatch {
     pub(crate) id: u64,
     pub(crate) points: u64,
     pub(crate) backlog: bool,
-    /// Whether it is on disk, so that the next run of the daemon can send it.
+    /// Whether the batch is on disk, so that the next run of the daemon can send it.
     pub(crate) stored: bool,
-    /// Written only if the peer has acknowledged everything else.
+    /// Whether the batch is provisional: it is written only if the peer's kernel has acknowledged
+    /// everything before it.
     pub(crate) provisional: bool,
-    /// The number of frames that are already written.
+    /// The number of the batch's frames that are already written and are not written again.
     pub(crate) written: usize,
-    /// `None`: they must be read from disk.
+    /// The batch's frames; `None`: they must be read from disk.
     pub(crate) frames: Option<Arc<[Frame]>>,
 }
 
-/// A choice of batches that may be next.
+/// The batches among which the next one to send is chosen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DueFilter {
     All,
-    /// Those whose frames are in memory, because the disk returns nothing.
+    /// Batches whose frames are in memory, for the time in which the disk returns nothing.
     Loaded,
-    /// The newest, and those that are lost at the end of this process.
+    /// Live ticks, and batches that are not on disk, which are lost at the end of this process.
     Unstored,
 }
 
@@ -45,7 +46,7 @@ pub(crate) enum DueFilter {
 #[derive(Debug)]
 pub(crate) enum Loaded {
     Frames(Arc<[Frame]>),
-    /// The batch is lost, and counted.
+    /// The batch is lost, and its points are counted.
     Lost,
     /// The disk does not return it now.
     NotNow(StoreError),
@@ -55,10 +56,10 @@ pub(crate) enum Loaded {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Status {
-    /// Whether there is a connection.
+    /// Whether there is a connection to the destination.
     pub connected: bool,
-    /// Moment since which it is connected, disconnected or in doubt, whichever is true now, Unix
-    /// seconds.
+    /// Moment since which the destination is connected, disconnected or in doubt, whichever is true
+    /// now, Unix seconds.
     pub since: i64,
     /// Connections that were made while there was none.
     pub connects: u64,
@@ -71,7 +72,7 @@ pub struct Status {
     pub sent: u64,
     /// Points written again after a loss.
     pub resent: u64,
-    /// Points that the queue lost.
+    /// Points that the destination never received, by reason.
     pub dropped: Dropped,
     /// Points that were written, could not be proved to be read before a loss, and cannot be
     /// written again.
@@ -82,27 +83,30 @@ pub struct Status {
     pub not_carbon: bool,
     /// Bytes written that the peer's kernel has not acknowledged.
     pub unacked: u64,
-    /// Moment at which a whole batch was last written, Unix seconds.
+    /// Moment at which a whole batch was last written, Unix seconds; `None`: none was.
     pub last_delivery: Option<u64>,
     /// Batches that were never written as a whole.
     pub unsent: Ticks,
-    /// Timestamp of the oldest of them, Unix seconds.
+    /// Timestamp of the oldest batch that was never written as a whole, Unix seconds; `None`: there
+    /// is none, or its age is unknown.
     pub oldest_unsent: Option<i64>,
-    /// Moment since which it is that one, Unix seconds: while ticks are sent, it moves on.
+    /// Moment since which `oldest_unsent` has its value, Unix seconds: while ticks are sent, it
+    /// moves on.
     pub oldest_since: i64,
     /// Batches that were written before a loss and are to be written again.
     pub again: Ticks,
-    /// Number of ticks of these two that are held back: they are provisional, or their age is not
-    /// known.
+    /// The number of batches in `unsent` and `again` that are held back: they are provisional, or
+    /// their age is not known.
     pub held_back: u64,
     /// Moment since which the batch that has waited longest waits, Unix seconds: since its
     /// timestamp, or, if it was written before, since the loss.
     pub waits_since: Option<i64>,
     /// Batches that were written and, as far as is known, not read.
     pub unread: u64,
-    /// Batches held: due, or written and not yet done.
+    /// The number of batches that the queue holds for the destination: due, or written and not yet
+    /// done.
     pub held: u64,
-    /// Bytes held.
+    /// Size of the batches that `held` counts, bytes.
     pub bytes: u64,
     /// Whether the queue's file is not open yet, so that ticks of an earlier run are not included.
     pub unopened: bool,
@@ -119,7 +123,8 @@ impl Status {
         self.unsent.ticks.saturating_add(self.again.ticks)
     }
 
-    /// Batches that are to be written again, for a log line that leaves out what there is none of.
+    /// The number of batches that are to be written again, for a log line; `None` if there are
+    /// none, so that the line leaves it out.
     pub(crate) fn resends(&self) -> Option<u64> {
         Some(self.again.ticks).filter(|&ticks| ticks > 0)
     }
@@ -165,7 +170,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Waits until something new may be due.
+    /// Waits until something new may be due for the destination.
     pub(crate) async fn wait_for_news(&self) {
         self.news.notified().await;
     }
@@ -176,7 +181,7 @@ impl Outbox {
     }
 
     /// With a window of zero, hands over to the disk what is done. Returns the ticket for
-    /// [`Outbox::is_recorded`].
+    /// [`Outbox::is_recorded`]; `None`: the window is not zero, or there is no disk.
     pub(crate) fn record_done(&self) -> Option<u64> {
         let store = self.shared.store.as_ref()?;
         let mut state = self.shared.state();
@@ -187,7 +192,7 @@ impl Outbox {
         Some(state.ticket)
     }
 
-    /// Whether that is on disk.
+    /// Whether the record with this ticket of [`Outbox::record_done`] is on disk.
     pub(crate) fn is_recorded(&self, ticket: u64) -> bool {
         *self.shared.state().kept.borrow() >= ticket
     }
@@ -197,12 +202,13 @@ impl Outbox {
         self.shared.state().status.durable
     }
 
-    /// Whether the ticks of an earlier run are not included yet.
+    /// Whether the queue's file is not open yet, so that the ticks of an earlier run are missing.
     pub(crate) fn is_unopened(&self) -> bool {
         self.shared.store.is_some() && !self.shared.state().restored
     }
 
-    /// The next batch to send. It is not older than `max_age` now.
+    /// The next batch to send, among those that `which` accepts; `None`: none is due. It is not
+    /// older than `max_age` now.
     pub(crate) fn next_due(&self, which: DueFilter) -> Option<DueBatch> {
         let (now, mut state) = (Moment::now(), self.shared.state());
         let due = self.first_due(&state, which)?;
@@ -235,8 +241,8 @@ impl Outbox {
         })
     }
 
-    /// The batch's frames, from memory or from the file. `given_up`: a batch that the disk does not
-    /// return counts as lost.
+    /// Returns the batch's frames, from memory or from the file. With `given_up`, a batch that the
+    /// disk refuses to read is lost.
     pub(crate) async fn load_frames(&self, due: &DueBatch, given_up: bool) -> Loaded {
         if let Some(frames) = &due.frames {
             return Loaded::Frames(Arc::clone(frames));
@@ -269,7 +275,8 @@ impl Outbox {
         }
     }
 
-    /// A batch cannot be encoded for this destination: it is lost there, and counted.
+    /// Gives up a batch that cannot be encoded for this destination: its points are lost there, and
+    /// counted.
     pub(crate) fn drop_unencodable(&self, id: u64, error: &WireError) {
         let mut state = self.shared.state();
         let Some(destination) = state.destinations.get_mut(&self.name) else { return };
@@ -278,14 +285,14 @@ impl Outbox {
             let dropped = &mut destination.status.dropped;
             dropped.damaged = dropped.damaged.saturating_add(points);
             let (to, id, why) = (Arc::clone(&self.name), id | NO_BATCH, Why::Damaged);
-            state.told.push((Arc::clone(&to), id));
+            state.untold.push((Arc::clone(&to), id));
             state.changes.counted.push(Counted { to, id, points, why });
         }
         state.finish(&self.name);
         error!(destination = %self.name, %error, "a tick cannot be encoded, and is lost");
     }
 
-    /// Changes the ledger, and releases what is done.
+    /// Changes the destination's ledger, and releases batches that are done.
     pub(crate) fn change_ledger<T: Default>(&self, change: impl FnOnce(&mut Ledger) -> T) -> T {
         let mut state = self.shared.state();
         let Some(destination) = state.destinations.get_mut(&self.name) else { return T::default() };
@@ -294,12 +301,13 @@ impl Outbox {
         changed
     }
 
-    /// A loss: everything is due again that is not done.
+    /// Notes a loss: everything is due again that is not done.
     pub(crate) fn note_loss(&self) {
         self.change_ledger(|ledger| ledger.note_loss(Moment::now().boot));
     }
 
-    /// Makes due again what `connection` carried: its end came too late to prove anything.
+    /// Makes due again what `connection` carried: its end came too late, or without proof, and no
+    /// loss is known.
     pub(crate) fn note_unproved_end(&self, connection: u64) {
         self.change_ledger(|ledger| ledger.note_unproved_end(connection, Moment::now().boot));
     }
@@ -323,15 +331,15 @@ impl Outbox {
         }
     }
 
-    /// Keeps why there is no connection, or that there is one again.
+    /// Keeps the reason why there is no connection; `None`: there is one again.
     pub(crate) fn note_error(&self, error: Option<&ConnectionError>) {
         if let Some(destination) = self.shared.state().destinations.get_mut(&self.name) {
             destination.error = error.map(|error| error.to_string().into());
         }
     }
 
-    /// The reason why there was no connection last; `None`: the present one has carried a tick for
-    /// a second.
+    /// The last reason why there was no connection. `None`: there is none, or the present
+    /// connection has carried a tick for a second.
     pub(crate) fn last_error(&self) -> Option<Arc<str>> {
         self.shared.state().destinations.get(&self.name)?.error.clone()
     }
@@ -351,12 +359,12 @@ impl Outbox {
         let [unsent, again] = sums.held_back();
         Status {
             unproved: ledger.unproved(),
-            unsent: sums.unsent.and(unsent),
-            held_back: unsent.and(again).ticks,
+            unsent: sums.unsent.plus(unsent),
+            held_back: unsent.plus(again).ticks,
             since: now.unix(destination.since),
             oldest_unsent,
             oldest_since: now.unix(destination.oldest.1),
-            again: sums.again.and(again),
+            again: sums.again.plus(again),
             waits_since: ledger.waits_since(now),
             unread: ledger.unread(),
             held: sums.held,

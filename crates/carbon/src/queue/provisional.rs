@@ -8,11 +8,12 @@ use std::sync::Arc;
 use super::{Queue, QueueState};
 use crate::store::Why;
 
-/// No destination has this name.
+/// The name that a provisional batch is due for in the file, besides its destinations. No
+/// destination has it.
 pub(super) const NAME: &str = "\0provisional";
 
 impl Queue {
-    /// Provisional batches are like all others from now on.
+    /// Confirms the provisional batches: from now on they are like all others.
     pub fn confirm(&self) {
         let mut state = self.shared.state();
         // It comes at each tick, and most daemons never have one.

@@ -1,5 +1,5 @@
-//! Takes over the batches that an earlier run left in the file, and finds out which parts are
-//! damaged, and what is left where the file was removed.
+//! Takes over the batches that an earlier run left in the queue's file, and what was counted or is
+//! damaged there; and saves what is in memory if the file was removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::duration::in_words;
 use crate::store::{AppendedBatch, Counted, Restored, Why};
 
 impl QueueState {
-    /// The file was removed while the daemon was running: what is in memory goes to the new one,
-    /// the rest is lost.
+    /// Handles that the queue's files were removed while the daemon was running: batches that are
+    /// in memory go to new files, the others are lost.
     pub(super) fn remove_from_disk(&mut self) {
         self.set_durable(false);
         let mut lost = Vec::new();
@@ -48,15 +48,15 @@ impl QueueState {
         lost.into_iter().for_each(|id| self.lose_with_files(id));
     }
 
-    /// A batch was in files that are gone. If they come back, it is not lost after all, so no log
-    /// forgets it.
+    /// Counts a batch as lost that was only in files that are gone. No log is told to forget it: if
+    /// the files come back, it is not lost after all.
     pub(super) fn lose_with_files(&mut self, id: u64) {
         self.removed.insert(id);
         self.drop_batch(id, Why::Damaged);
         self.changes.forget.retain(|other| *other != id);
     }
 
-    /// Whether this run has had a batch.
+    /// Whether this run has had a batch: it was pushed, or it was in files that were opened.
     fn had(&self, id: u64) -> bool {
         let is_own = id < self.next_id && self.own.iter().any(|ids| ids.contains(&id));
         is_own || self.in_files.contains(&id)
@@ -67,7 +67,8 @@ impl QueueState {
         self.had(id) && !self.batches.contains_key(&id) && !self.removed.contains(&id)
     }
 
-    /// Leaves out what the queue knows better than files that have come back.
+    /// Takes out of `restored` what the queue knows better than files that were gone and have come
+    /// back.
     fn without_known(&mut self, restored: &mut Restored) {
         let over: Vec<u64> =
             restored.batches.keys().copied().filter(|id| self.is_over(*id)).collect();
@@ -88,9 +89,9 @@ impl QueueState {
         // What this run has counted.
         let mut counted = std::mem::take(&mut restored.counted);
         counted.retain(|Counted { to, id, .. }| {
-            let is_known = self.had(*id) || self.told.contains(&(Arc::clone(to), *id));
+            let is_known = self.had(*id) || self.untold.contains(&(Arc::clone(to), *id));
             let is_open = self.destinations.get(to).is_some_and(|to| to.ledger.has(*id));
-            self.told.extend((is_known && !is_open).then(|| (Arc::clone(to), *id)));
+            self.untold.extend((is_known && !is_open).then(|| (Arc::clone(to), *id)));
             !is_known
         });
         restored.counted = counted;
@@ -138,12 +139,12 @@ impl QueueState {
         self.destinations.values().for_each(|to| to.news.notify_one());
     }
 
-    /// Counts what no tick has told.
+    /// Counts the losses that an earlier run has stored and that no tick on disk has told.
     fn restore_counts(&mut self, counted: Vec<Counted>) {
         let mut damaged: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         for Counted { to, id, points, why } in counted {
             self.in_files.insert(id);
-            self.told.push((Arc::clone(&to), id));
+            self.untold.push((Arc::clone(&to), id));
             if is_destination(&to) {
                 count(&mut self.status, self.destinations.get_mut(&to), points, why);
                 let damaged = damaged.entry(to).or_default();
@@ -156,7 +157,7 @@ impl QueueState {
         }
     }
 
-    /// Batches of this run get numbers after that of the last restored one.
+    /// Lets batches of this run get ids above `last`, the id of the last restored one, from now on.
     fn number_behind(&mut self, last: Option<u64>) {
         if let Some(last) = last.filter(|last| *last >= self.next_id) {
             if let Some(open) = self.own.last_mut() {

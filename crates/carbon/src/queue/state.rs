@@ -27,48 +27,51 @@ pub(super) struct QueueState {
     /// Batches that the senders do not have yet.
     pub(super) unpublished: BTreeMap<u64, Unpublished>,
     pub(super) destinations: BTreeMap<Arc<str>, DestinationState>,
-    /// (destination, batch): what was counted, but is not in a tick yet.
-    pub(super) told: Vec<(Arc<str>, u64)>,
+    /// Pairs of a destination and a batch that it has lost: the losses are counted, and no tick has
+    /// published them yet.
+    pub(super) untold: Vec<(Arc<str>, u64)>,
     /// Changes that have not been handed to the file's thread.
     pub(super) changes: Changes,
-    /// The newest bytes of each name.
+    /// The newest bytes that were stored by each name.
     pub(super) states: BTreeMap<String, Arc<[u8]>>,
-    /// The last ticket given for states, and the last one whose states are on disk.
+    /// The last ticket that was given, for states or for a record of what is done.
     pub(super) ticket: u64,
+    /// The last ticket for which everything is on disk.
     pub(super) kept: watch::Sender<u64>,
     pub(super) clock: Clock,
     /// Batches that are not ordered by age: those from before the host's last boot, those that were
     /// pushed before a step of the clock, and those that an earlier run had pushed before others.
     pub(super) unordered: BTreeSet<u64>,
-    /// Seconds that the wall clock was ahead of CLOCK_BOOTTIME when they were looked for; `None`:
-    /// they are to be looked for.
+    /// Seconds that the wall clock was ahead of CLOCK_BOOTTIME when the batches in `unordered` were
+    /// last looked for; `None`: they must be looked for.
     pub(super) ordered_at: Option<i64>,
     /// Whether there may be provisional batches.
     pub(super) has_provisional: bool,
     pub(super) next_id: u64,
     /// Whether the batches of an earlier run are included.
     pub(super) restored: bool,
-    /// The ids that this run has given. After it met higher ones of another run it goes on above
-    /// them, in another range. The last range is open, up to `next_id`.
+    /// The ranges of the batch ids that this run has given. After it met higher ids of another run
+    /// it goes on above them, in another range. The last range is open, up to `next_id`.
     pub(super) own: Vec<Range<u64>>,
-    /// All ids that were in files.
+    /// The ids of all batches and counts that were in files when they were opened.
     pub(super) in_files: BTreeSet<u64>,
-    /// Those that were lost with their files.
+    /// The ids of batches that were lost with their files.
     pub(super) removed: BTreeSet<u64>,
     pub(super) status: QueueStatus,
     /// Moment since which `durable` has its value, by CLOCK_BOOTTIME; `None`: since the start.
     pub(super) durable_since: Option<Duration>,
+    /// Whether the log says that ticks are not written to disk.
     pub(super) said_undurable: bool,
-    /// The same for what is not a tick.
+    /// Whether the log says that the disk refuses what is not a tick: states and records.
     pub(super) said_unkept: bool,
 }
 
 /// A batch whose commit is under way.
 #[derive(Debug)]
 pub(super) struct Unpublished {
-    /// When the senders get it anyway; `None`: only with its commit.
+    /// Moment at which the senders get the batch without its commit; `None`: never.
     pub(super) until: Option<Instant>,
-    /// The destinations that it is for.
+    /// The destinations that the batch is for.
     pub(super) due: Vec<Arc<str>>,
 }
 
@@ -77,11 +80,11 @@ pub(super) struct QueuedBatch {
     pub(super) summary: Summary,
     pub(super) frames: Option<Arc<[Frame]>>,
     pub(super) durable: bool,
-    /// Number of destinations that are not done with it.
+    /// The number of destinations that are not done with the batch.
     pub(super) waiting: usize,
-    /// It may still be withdrawn.
+    /// Whether the batch may still be withdrawn.
     pub(super) provisional: bool,
-    /// It is not known whether it is older than `max_age`.
+    /// Whether it is not known if the batch is older than `max_age`.
     pub(super) unknown_age: bool,
 }
 
@@ -89,17 +92,21 @@ pub(super) struct QueuedBatch {
 pub(super) struct DestinationState {
     pub(super) ledger: Ledger,
     pub(super) news: Arc<Notify>,
-    /// Its sender's counters, and its losses.
+    /// The counters of the destination's sender, and the destination's losses.
     pub(super) status: Status,
-    /// Moment since which it is connected, disconnected or in doubt, by CLOCK_BOOTTIME.
+    /// Moment since which the destination is connected, disconnected or in doubt, by
+    /// CLOCK_BOOTTIME.
     pub(super) since: Duration,
-    /// The oldest tick that was never sent, and since when it is that one.
+    /// Timestamp of the oldest tick that was never sent, Unix seconds, and the moment since which
+    /// it is that one, by CLOCK_BOOTTIME.
     pub(super) oldest: (Option<i64>, Duration),
-    /// The reason why there was no connection last.
+    /// The last reason why there was no connection; `None`: there is none, or the present
+    /// connection has carried a tick for a second.
     pub(super) error: Option<Arc<str>>,
-    /// If not, it was removed and gets no new batches.
+    /// Whether the destination is configured. If not, it was removed and gets no new batches.
     pub(super) configured: bool,
-    /// Its unproved points when it was removed: later ones are not published as its own.
+    /// The destination's unproved points when it was removed. Later ones are not published as its
+    /// own.
     pub(super) unproved_when_removed: u64,
 }
 
@@ -131,8 +138,9 @@ impl DestinationState {
     }
 }
 
-/// In ns, so that the ids of two runs overlap only if both began within microseconds of the same
-/// time, which a clock that is set back makes possible.
+/// The first batch id of a run that starts at `since_epoch`, the time since 1970: its nanoseconds.
+/// So the ids of two runs overlap only if both began within microseconds of the same time, which a
+/// clock that is set back makes possible.
 pub(super) fn first_id(since_epoch: Duration) -> u64 {
     u64::try_from(since_epoch.as_nanos()).unwrap_or(0)
 }
@@ -155,7 +163,7 @@ impl QueueState {
         }
     }
 
-    /// The destination of this name, made if there is none.
+    /// Returns the destination with this name, and makes it if there is none.
     pub(super) fn destination(&mut self, name: &str) -> &mut DestinationState {
         let window = self.limits.resend_window;
         self.destinations.entry(Arc::from(name)).or_insert_with(|| DestinationState::new(window))
@@ -173,7 +181,7 @@ impl QueueState {
         configured.map(|(name, _)| Arc::clone(name)).collect()
     }
 
-    /// A batch was pushed.
+    /// Adds a batch that was just pushed to those in memory.
     pub(super) fn hold_new(&mut self, new: &AppendedBatch, durable: bool, provisional: bool) {
         let summary = Summary {
             timestamp: new.timestamp,
@@ -213,14 +221,15 @@ impl QueueState {
         }
     }
 
-    /// The same, unless it has to wait for its commit.
+    /// Gives a batch to its destinations before its commit, unless it has to wait for that.
     fn publish_early(&mut self, id: u64) {
         if self.unpublished.get(&id).is_some_and(|its| its.until.is_some()) {
             self.publish(id);
         }
     }
 
-    /// Gives batches whose commit is under way to their destinations.
+    /// Gives batches whose commit is under way to their destinations, except those that have to
+    /// wait for it.
     pub(super) fn publish_all(&mut self) {
         let committing: Vec<u64> = self.unpublished.keys().copied().collect();
         committing.into_iter().for_each(|id| self.publish_early(id));
@@ -232,7 +241,7 @@ impl QueueState {
         let written = self.destinations.get_mut(name).map(|to| to.ledger.take_written());
         self.changes.written.extend(written.into_iter().flatten().map(|id| (Arc::clone(name), id)));
         let counted = self.destinations.get_mut(name).map(|to| to.ledger.take_counted());
-        self.told.extend(counted.into_iter().flatten().map(|id| (Arc::clone(name), id)));
+        self.untold.extend(counted.into_iter().flatten().map(|id| (Arc::clone(name), id)));
         for id in done.into_iter().flatten() {
             self.changes.done.push((Arc::clone(name), id));
             // It may have been evicted before it was done.
@@ -250,8 +259,8 @@ impl QueueState {
             self.status.window_short && self.destinations.values().any(is_short);
     }
 
-    /// Says to which destinations ticks may be written from now on: whether they were is recorded
-    /// by a later commit.
+    /// Adds to the next commit the names of the connected destinations: from now on ticks may be
+    /// written to them, and whether they were is recorded by a later commit.
     pub(super) fn tell_writing(&mut self) {
         let connected = self.destinations.iter().filter(|(_, to)| to.status.connected);
         self.changes.writing = Some(connected.map(|(name, _)| Arc::clone(name)).collect());

@@ -1,12 +1,13 @@
-//! The waits of a destination for the queue's disk.
+//! The waits of a destination for the queue's disk: before its first tick, for a batch that must be
+//! read, and for a record that must be written.
 //!
-//! By time, nothing goes before what an earlier run has left, so the first tick waits until the
-//! file is open, or for `pause_timeout`. A disk that returns no ticks is asked again every ten
-//! seconds; live ticks continue meanwhile.
+//! With `order = "by_time"` nothing is sent before the ticks of an earlier run. So the first tick
+//! waits until the queue's file is open, or for `pause_timeout`. A disk that returns no ticks is
+//! asked again every ten seconds; live ticks are sent meanwhile.
 //!
-//! With a window of zero nothing may be sent twice, so a tick of the backlog waits until it is on
-//! disk that the one before it is done. It waits for a second at most, and not at all while the
-//! disk fails: Carbon comes first.
+//! With a window of zero nothing may be sent twice. So a tick of the backlog waits until the disk
+//! has recorded that the tick before it is done. It waits for a second at most, and not at all
+//! while the disk fails: Carbon comes first.
 
 use std::mem;
 use std::time::Duration;
@@ -22,16 +23,18 @@ const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct DiskWaits {
-    /// Moment until which nothing is sent by time while the file is not open.
+    /// Moment until which a destination that sends by time waits for the queue's file to be opened.
     opens_until: Instant,
     /// Moment until which the backlog is not read from disk: otherwise each live tick would wait
     /// for a disk that does not answer.
     pub(super) load_again: Option<Instant>,
-    /// Moment since which the disk has returned nothing, and whether the log says so.
+    /// Moment since which the disk has returned nothing, and whether the log says so; `None`: it
+    /// returns what is asked for.
     refused: Option<(Instant, bool)>,
-    /// The ticket for what is not recorded yet, and until when the next tick waits.
+    /// With a window of zero: the ticket of the record that the last tick of the backlog is done,
+    /// and the moment until which the next tick waits for it.
     unrecorded: Option<(u64, Instant)>,
-    /// The log says that the disk is too slow for it.
+    /// Whether the log says that the disk does not record what is sent.
     is_slow_said: bool,
 }
 
@@ -41,12 +44,13 @@ impl DiskWaits {
         Self { opens_until, load_again: None, refused: None, unrecorded: None, is_slow_said: false }
     }
 
-    /// Moment until which ticks of this run wait for those of an earlier one, by time.
+    /// Moment until which ticks of this run wait for those of an earlier one, at a destination that
+    /// sends by time. `None`: the queue's file is open, or the wait is over.
     pub(super) fn unopened_until(&self, outbox: &Outbox) -> Option<Instant> {
         (Instant::now() < self.opens_until && outbox.is_unopened()).then_some(self.opens_until)
     }
 
-    /// Moment until which nothing is read from disk.
+    /// Moment until which nothing is read from disk; `None`: it may be read now.
     pub(super) fn hangs_until(&self, now: Instant) -> Option<Instant> {
         self.load_again.filter(|&again| again > now)
     }
@@ -57,7 +61,7 @@ impl DiskWaits {
         self.refused.is_some_and(|(since, _)| since.elapsed() >= pause)
     }
 
-    /// A tick was not read at `now`.
+    /// Notes that the disk did not return a tick at `now`. The log says so the second time.
     pub(super) fn note_refused(
         &mut self,
         outbox: &Outbox,
@@ -80,20 +84,22 @@ impl DiskWaits {
         self.load_again = Some(Instant::now() + LOAD_AGAIN_AFTER);
     }
 
-    /// The disk has returned a tick.
+    /// Notes that the disk has returned a tick.
     pub(super) fn note_returned(&mut self, outbox: &Outbox) {
         if self.refused.take().is_some_and(|(_, said)| said) {
             info!(destination = outbox.name(), "the queue's disk returns ticks again");
         }
     }
 
-    /// A tick of the backlog was written at `now`, and must be recorded before the next one.
+    /// Notes that a tick of the backlog was written at `now`. With a window of zero, the disk must
+    /// record that before the next one is written.
     pub(super) fn begin_recording(&mut self, outbox: &Outbox, now: Instant) {
         let until = self.unrecorded.map_or(now + COMMIT_PATIENCE, |(_, until)| until);
         self.unrecorded = outbox.record_done().map(|ticket| (ticket, until));
     }
 
-    /// Moment until which the next tick of the backlog waits for the record of the one before.
+    /// Moment until which the next tick of the backlog waits for the record of the one before;
+    /// `None`: it need not wait.
     pub(super) fn records_until(&mut self, outbox: &Outbox, now: Instant) -> Option<Instant> {
         let (ticket, until) = self.unrecorded?;
         if outbox.is_recorded(ticket) {

@@ -25,20 +25,21 @@ pub(super) struct LoggedChanges {
     lag: Option<Lag>,
 }
 
-/// An outage lasts until a connection has carried a tick for a second.
+/// An outage of a destination, for the log. It lasts until a connection has carried a tick for a
+/// second.
 #[derive(Debug)]
 pub(super) struct Outage {
     since: Instant,
     /// The kinds of errors that the log has named.
     errors: HashSet<Discriminant<ConnectionError>>,
-    /// Points that were lost before it.
+    /// Points of the destination that were lost before the outage.
     lost_before: u64,
-    /// The ticks that wait to be sent when a connection is opened.
+    /// The status of the destination when the last connection was opened: which ticks waited then.
     pub(super) waits: Status,
 }
 
-/// A lag: the number of unsent ticks that wait, since when, and whether the log says that they
-/// become more.
+/// A receiver that reads less than is collected: the number of unsent ticks and the moment when
+/// they were last compared, and whether the log says that they become more.
 #[derive(Debug)]
 struct Lag {
     since: Instant,
@@ -47,7 +48,7 @@ struct Lag {
 }
 
 impl SenderTask {
-    /// Says a change of the state.
+    /// Says that a doubt begins or ends. Other changes of the state are logged elsewhere.
     pub(super) fn say_state(&self, before: State) {
         let destination = &self.to.name;
         let (since, waits) = match (before, self.state) {
@@ -119,7 +120,7 @@ impl SenderTask {
         }
     }
 
-    /// Ends the outage, because the connection has lived.
+    /// Ends the outage, if there is one, and says so, because the connection has lived.
     pub(super) fn end_outage(&mut self) {
         let Some(Outage { since, lost_before, waits, .. }) = self.logged.outage.take() else {
             return;
@@ -137,7 +138,8 @@ impl SenderTask {
         );
     }
 
-    /// Says once that the receiver reads less than is collected.
+    /// Says once that the receiver reads less than is collected: more ticks are unsent than
+    /// `pause_timeout` before.
     pub(super) fn say_lag(&mut self) {
         let waits = self.outbox.status().unsent.ticks;
         if waits < 2 || self.suspect {

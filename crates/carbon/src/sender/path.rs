@@ -1,8 +1,9 @@
-//! Tells a path that is dead for one connection from a receiver that hangs.
+//! Tells a network path that is dead for one connection from a receiver that hangs.
 //!
-//! If our address changes, or a firewall forgets the connection, nobody closes it, and nothing on it
-//! is ever acknowledged. The kernel of a program that hangs answers everything that is sent, also
-//! the probes of a window that is closed. So it takes all of these for a loss:
+//! If our address changes, or a firewall forgets the connection, nobody closes it, and nothing on
+//! it is ever acknowledged. The kernel of a program that hangs answers everything that is sent,
+//! also the probes of a window that is closed. So a path counts as dead only if all of these are
+//! seen:
 //!
 //! - bytes that are not acknowledged;
 //! - [`TRIES`] unanswered tries: none is unanswered where a program hangs;
@@ -12,7 +13,7 @@
 //!   ever longer between its tries: after 40 s without a path the newer connection was acknowledged
 //!   seconds before the older one.
 //!
-//! It proves nothing about what the receiver has read. Pure: moments are arguments.
+//! A dead path proves nothing about what the receiver has read. Pure: moments are arguments.
 
 use std::time::Duration;
 
@@ -29,18 +30,20 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 pub(super) enum PathWatch {
     #[default]
     Quiet,
-    /// Nothing was acknowledged for too long, since this look.
+    /// Nothing was acknowledged for `stall_timeout`, as the look at this moment showed.
     Silent(Instant),
-    /// The newer connection has been acknowledged since then, after so many tries on the older one.
+    /// The newer connection was acknowledged after that look. The field is the number of tries on
+    /// the older one until then.
     NewerAnswers(u32),
-    /// The kernel has tried once more, as this look showed.
+    /// The kernel has tried once more on the older connection, as the look at this moment showed.
     TriedAgain(Instant),
-    /// It was not answered.
+    /// The last try was not answered within a second: the path is dead.
     Dead,
 }
 
 impl PathWatch {
-    /// The next state, after a look at both.
+    /// The next state, after a look at the acknowledgements of both connections. `newer` is `None`
+    /// if there is only one.
     pub(super) fn after_look(
         self,
         older: Acks,
@@ -63,7 +66,8 @@ impl PathWatch {
         }
     }
 
-    /// Time from one look to the next.
+    /// Time from one look at the path to the next: a quarter of `stall_timeout`, or a second if the
+    /// path is silent.
     pub(super) fn next_look(self, stall: Duration) -> Duration {
         if self == Self::Quiet { stall / 4 } else { ANSWERS_WITHIN }
     }

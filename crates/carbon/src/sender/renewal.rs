@@ -1,8 +1,8 @@
 //! The connections to one destination between two losses: when they are renewed, and what the end
 //! of an old one proves.
 //!
-//! At most one connection is half-closed at a time. A missing answer is not a loss: the peer is in
-//! doubt until the answer comes.
+//! At most one connection is half-closed at a time. If its answer is late, that is not a loss: the
+//! peer is in doubt until the answer comes. Only after `pause_timeout` it is a loss.
 
 use std::io;
 use std::time::Duration;
@@ -16,9 +16,11 @@ use super::state::{Event, Link, Renewal, Woken};
 use crate::connection::Stream;
 use crate::connection_error::{ConnectionError, Result};
 
-/// A connection is renewed at this age, or sooner.
+/// Period of the renewals of a connection, unless `resend_window` or an idle timer of the peer
+/// makes it shorter.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
-/// A proxy that cannot reach its backend closes a connection sooner.
+/// Time without a loss after which a receiver that accepts no second connection is seen to run. A
+/// proxy that cannot reach its backend closes a connection sooner.
 const OUTLIVES_A_PROXY: Duration = Duration::from_secs(30);
 const RENEW_LEAST: Duration = Duration::from_secs(1);
 /// Time that a new connection must live before the old one is half-closed, because a receiver that
@@ -26,7 +28,7 @@ const RENEW_LEAST: Duration = Duration::from_secs(1);
 /// allows two.
 const LIVES_AFTER: Duration = Duration::from_millis(100);
 
-/// Time that a connection must live after a write before the next failure starts with a short delay
+/// Time that a connection must live after its first tick, so that the wait after its loss is short
 /// again. A port that accepts connections and closes them at once accepts writes too, and must not
 /// be called at full speed.
 const DELIVERED_AFTER: Duration = Duration::from_secs(1);
@@ -35,17 +37,18 @@ const DELIVERED_AFTER: Duration = Duration::from_secs(1);
 pub(super) struct Links<C> {
     pub(super) current: Link<C>,
     pub(super) first_opened: Instant,
-    /// Moment at which the name was last looked up.
+    /// Moment at which the receiver's name was last looked up.
     pub(super) looked_up: Instant,
-    /// Moment at which the first tick was completely written.
+    /// Moment at which the first tick since the loss was completely written; `None`: none was.
     pub(super) delivered: Option<Instant>,
     pub(super) renewal: Renewal<C>,
     pub(super) renew_at: Instant,
-    /// Whether the peer has answered on the old one of two.
+    /// Whether the peer accepts two connections at once, as the end of an old one has shown.
     pub(super) accepts_two: bool,
     pub(super) renewals_fail_since: Option<Instant>,
     pub(super) path: PathWatch,
-    /// Moment of the next look at the path, while something is not acknowledged or answered.
+    /// Moment of the next look at the network path; `None`: everything is acknowledged and
+    /// answered.
     pub(super) look_at: Option<Instant>,
 }
 
@@ -54,14 +57,15 @@ impl<C> Links<C> {
         self.delivered.is_some_and(|written| written.elapsed() >= DELIVERED_AFTER)
     }
 
-    /// Time for which nothing has been written to the connection.
+    /// Time for which nothing has been written to the current connection.
     pub(super) fn idle(&self) -> Duration {
         self.current.last_write.unwrap_or(self.current.since).elapsed()
     }
 }
 
 impl SenderTask {
-    /// The age at which a connection is renewed.
+    /// The age at which a connection is renewed: a quarter of `resend_window`, from 1 to 60 s (60 s
+    /// if it is zero), or less because of an idle timer of the peer.
     pub(super) fn period(&self) -> Duration {
         let window = self.outbox.change_ledger(|ledger| ledger.resend_window);
         let quarter = Some(window / 4).filter(|quarter| !quarter.is_zero());
@@ -69,15 +73,15 @@ impl SenderTask {
         self.idle_timer.renew_at(Instant::now()).map_or(usual, |idle| idle.min(usual))
     }
 
-    /// Time after which the next connection is opened. The rest of the period is left to wait for
-    /// the next live tick.
+    /// Age of the connection at which the next one is opened: half a period, or all of it if the
+    /// peer has failed to answer in time. The rest is left to wait for the next live tick.
     pub(super) fn opens_after(&self) -> Duration {
         if self.throttle.rounds.is_patient() { self.period() } else { self.period() / 2 }
     }
 
-    /// Opens the next connection when it is time: to the same IP address, unless that fails or
-    /// `reconnect_every` has passed. A name that cannot be looked up says nothing about the
-    /// receiver: then it is the same address all the same.
+    /// Begins to open the next connection when it is time: to the same IP address, unless that
+    /// fails or `reconnect_every` has passed. Then the name is looked up again. If that fails,
+    /// which says nothing about the receiver, it is the same address all the same.
     pub(super) fn renew_if_due<C: Stream>(&self, links: &mut Links<C>) {
         if !matches!(links.renewal, Renewal::Waits) || links.renew_at > Instant::now() {
             return;
@@ -105,14 +109,15 @@ impl SenderTask {
         }));
     }
 
-    /// Moment of the next look at the path.
+    /// Moment of the next look at the network path, which is set if there is none yet.
     pub(super) fn next_look<C>(&self, links: &mut Links<C>) -> Instant {
         let first = || Instant::now() + links.path.next_look(self.to.timeouts.stall);
         *links.look_at.get_or_insert_with(first)
     }
 
-    /// Looks whether the path of the older of two connections is dead. For one that is silent a
-    /// newer one is opened, which shows whether the path is away as a whole.
+    /// Looks whether the network path of the older of two connections is dead; if it is, that is
+    /// the error. If a single connection is silent, a newer one is opened: it shows whether the
+    /// whole path is away.
     pub(super) fn look_at_path<C: Stream>(&self, links: &mut Links<C>) -> Result {
         let (now, stall) = (Instant::now(), self.to.timeouts.stall);
         let current = &*links.current.stream;
@@ -156,7 +161,8 @@ impl SenderTask {
         }
     }
 
-    /// Requests the next answer at once, if the round is used up and the peer is quick.
+    /// Makes the renewal due at once, which requests the next answer, if the round is used up and
+    /// the peer is quick.
     pub(super) fn request_answer<C>(&self, links: &mut Links<C>) {
         if self.throttle.rounds.is_answer_due() && links.renewals_fail_since.is_none() {
             links.renew_at = links.renew_at.min(Instant::now());
@@ -231,7 +237,8 @@ impl SenderTask {
         if runs { Ok(()) } else { Err(ConnectionError::Alone(error.to_string())) }
     }
 
-    /// Without a second connection, what the error says of the program is the only evidence.
+    /// Notes whether the receiver's program runs, as `error` shows, with which no second connection
+    /// was made. There is no other evidence then. Returns whether the program runs.
     fn note_whether_it_runs<C: Stream>(
         &mut self,
         links: &Links<C>,
@@ -252,8 +259,9 @@ impl SenderTask {
         Ok(runs)
     }
 
-    /// Switches to the next connection when it is time. Right before a live tick is the best
-    /// moment, because then the peer has had the longest time to read what came before.
+    /// Switches to the next connection if an answer is due now, or half a period has passed
+    /// without a live tick. Right before a live tick is the best moment, because then the peer has
+    /// had the longest time to read what came before; writing.rs switches there.
     pub(super) fn switch_if_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
         let is_asked = self.throttle.rounds.is_answer_due() && self.outbox.status().due() > 0;
         match &links.renewal {
@@ -264,7 +272,8 @@ impl SenderTask {
         }
     }
 
-    /// Switches to the next connection, between two ticks, and half-closes the old one.
+    /// Switches to the next connection, if one is open, between two ticks, and half-closes the old
+    /// one.
     pub(super) fn switch<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
         if !matches!(links.renewal, Renewal::Opened(..)) {
             return Ok(());
@@ -285,7 +294,7 @@ impl SenderTask {
         Ok(())
     }
 
-    /// Handles the end of the old connection, or its absence.
+    /// Handles the end of the old connection; `None`: it did not come in time.
     fn handle_old_end<C: Stream>(
         &mut self,
         current: &Link<C>,
@@ -334,8 +343,9 @@ impl SenderTask {
         self.change_state(Event::Answered);
     }
 
-    /// An end without TLS's close_notify, or after the peer has sent something, is neither an
-    /// answer nor a loss. A proxy that was killed causes one, once. The next half-close asks again.
+    /// Notes that the old connection ended without TLS's close_notify, or after the peer had sent
+    /// something. That is neither an answer nor a loss. A proxy that was killed causes one such
+    /// end. The next half-close asks again.
     fn note_end_without_proof<C>(&mut self, old: &Link<C>, end: &ConnectionError) {
         self.reconnects.ends_without_proof += 1;
         if self.reconnects.ends_without_proof == 2 && matches!(end, ConnectionError::Talked) {
@@ -358,7 +368,8 @@ impl SenderTask {
     }
 }
 
-/// The new connection, if it is still alive after this time.
+/// Returns the new connection if it still lives after the time `after`; otherwise its end is the
+/// error.
 async fn lives<C: Stream>(stream: C, after: Duration) -> Result<C> {
     match timeout(after, stream.wait_for_end()).await {
         Ok(end) => Err(end),

@@ -2,7 +2,9 @@
 //!
 //! # The connection
 //!
-//! - `Connecting`: there is none, at the start and after a loss.
+//! Each state has below it the events that end it, and the state that follows.
+//!
+//! - `Connecting`: there is no connection, at the start and after a loss.
 //!   Opened: `Live`.
 //! - `Live`: new ticks are written at once, the backlog in rounds. It is renewed every minute.
 //!   Silent: `InDoubt`. EndedUnproved: `Unproved`.
@@ -59,11 +61,11 @@ pub(super) enum State {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     Opened,
-    /// No sign of reading for `stall_timeout`, at this time.
+    /// The peer has shown no sign that it reads for `stall_timeout`, until the moment in the field.
     Silent(Instant),
-    /// The frame is written, or the late answer has come.
+    /// A peer in doubt reads again: a frame was written, or a late answer has come.
     ReadsAgain,
-    /// The old connection answered in time.
+    /// The old connection, which is half-closed, answered in time.
     Answered,
     EndedUnproved,
     Lost,
@@ -89,11 +91,12 @@ impl State {
 
 /// A connection that is being written to, or one whose end is awaited.
 pub(super) struct Link<C> {
-    /// Shared with a frame that is being written.
+    /// The connection itself, shared with the write of a frame that is under way.
     pub(super) stream: Arc<C>,
-    /// Connections are numbered in the order in which they were opened.
+    /// The connection's number. Connections are numbered in the order in which they were opened.
     pub(super) number: u64,
-    /// Moment at which it was opened, or half-closed.
+    /// Moment at which the connection became the one that is written to, or, if it is an old one,
+    /// at which it was half-closed.
     pub(super) since: Instant,
     pub(super) last_write: Option<Instant>,
 }
@@ -102,7 +105,7 @@ pub(super) struct Link<C> {
 pub(super) enum Renewal<C> {
     Waits,
     Opening(Pin<Box<dyn Future<Output = Result<C>> + Send>>),
-    /// The next connection, and when it was opened.
+    /// The next connection is open; the moment is that at which it was opened.
     Opened(C, Instant),
     /// The old connection is half-closed, and its end is awaited.
     Asked {
@@ -141,7 +144,8 @@ impl<C: Stream> Renewal<C> {
         Woken::Opened(opened)
     }
 
-    /// The end of the old connection, or `None` if it did not come in time.
+    /// Waits for the end of the old connection: until `stall_timeout` after its half-close, or
+    /// until `pause_timeout` if it is late. `None`: it did not come in time.
     pub(super) async fn old_end(&mut self, timeouts: Timeouts) -> Option<ConnectionError> {
         let Self::Asked { old, is_late } = self else { return std::future::pending().await };
         let patience = if *is_late { timeouts.pause } else { timeouts.stall };

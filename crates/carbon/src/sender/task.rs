@@ -27,8 +27,8 @@ const CLOSED_AT_ONCE: u32 = 3;
 const LEFT_ALONE: Duration = Duration::from_secs(60);
 
 impl SenderTask {
-    /// Connects for ever. When draining without a connection, it tries once, and only if something
-    /// is due.
+    /// Runs the task: connects, and again after each loss, for ever. A drain without a connection
+    /// tries once, and only if something is due.
     pub(super) async fn run<C: Stream>(mut self) {
         while !self.drain.is_on || self.outbox.status().due() > 0 {
             // First a connection. It may take `connect_timeout`, and fails while the name has no
@@ -109,7 +109,8 @@ impl SenderTask {
         }
     }
 
-    /// Changes the state, and does what each such change needs.
+    /// Changes the connection's state after `event`, and with it the status, the ledger, the
+    /// throttle and the log.
     pub(super) fn change_state(&mut self, event: Event) {
         if matches!(event, Event::Silent(_) | Event::EndedUnproved) {
             self.throttle.rounds.note_doubt();
@@ -135,7 +136,8 @@ impl SenderTask {
         self.say_state(before);
     }
 
-    /// Time that a connection must last to clear the peer of not being Carbon.
+    /// Time that a connection must last until a suspect receiver counts as Carbon again:
+    /// `resend_window`, and at least a minute.
     fn lasts_after(&self) -> Duration {
         self.outbox.change_ledger(|ledger| ledger.resend_window).max(LEFT_ALONE)
     }
@@ -145,8 +147,9 @@ impl SenderTask {
         self.outbox.update_status(|status| status.not_carbon = suspect);
     }
 
-    /// Makes everything due that is not done. Returns whether the protocol has just become
-    /// doubtful.
+    /// Handles a loss: everything is due again that is not done. Returns whether this was the
+    /// connection after which the protocol may be the wrong one, because so many were closed right
+    /// after a write.
     fn lose_connection<C>(&mut self, links: &Links<C>, error: &ConnectionError) -> bool {
         let is_closed = matches!(
             error,
@@ -225,8 +228,8 @@ impl SenderTask {
         }
     }
 
-    /// Looks at the path if it is time. There is nothing to look at before the next tick if
-    /// everything is acknowledged and answered.
+    /// Looks at the network path if it is time. If everything is acknowledged and answered, there
+    /// is nothing to look at before the next tick.
     fn look_if_due<C: Stream>(&self, links: &mut Links<C>, is_unacked: bool) -> Result {
         if !is_unacked && !links.renewal.is_asked() {
             links.path = PathWatch::Quiet;
@@ -254,7 +257,7 @@ impl SenderTask {
         }
     }
 
-    /// Tells the throttle what was collected. Returns how many ticks.
+    /// Tells the throttle which ticks were collected since the last call. Returns their number.
     pub(super) fn count_collected(&mut self) -> u64 {
         let collected = self.outbox.change_ledger(Ledger::take_collected);
         if collected.ticks > 0 {

@@ -1,7 +1,8 @@
 //! Writes what is due to the connection: which batch is next, whether it may be written now, and
 //! its frames.
 //!
-//! The newest tick goes first, then the backlog; or all by time.
+//! The newest tick goes first, then the backlog. With `order = "by_time"` all go by their
+//! timestamps.
 
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
@@ -23,8 +24,8 @@ const DRAINS_STORED_FOR: Duration = Duration::from_secs(1);
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(50);
 
 impl SenderTask {
-    /// Writes what is due, as far as the peer and the rate allow. Returns until when to wait for
-    /// the rate or the disk.
+    /// Writes what is due, as far as the peer and the rate allow. Returns the moment until which
+    /// the rate or the disk delays the rest; `None`: nothing more may be written until an event.
     pub(super) async fn write_due<C: Stream>(
         &mut self,
         links: &mut Links<C>,
@@ -66,10 +67,10 @@ impl SenderTask {
         Ok(self.disk.hangs_until(Instant::now()))
     }
 
-    /// The next batch that is due, and not on a disk that hangs.
+    /// The next batch that is due, without those on a disk that hangs.
     ///
-    /// A drain gives what is on disk a second at the rate, and the next run of the daemon sends the
-    /// rest. What is only in memory is lost at the end, so it goes as fast as the peer reads.
+    /// A drain sends what is on disk for a second, at the rate; the next run of the daemon sends
+    /// the rest. What is only in memory is lost at the end, so it goes as fast as the peer reads.
     fn next_batch(&mut self) -> Option<DueBatch> {
         let now = Instant::now();
         let is_late = self.drain.is_on && {
@@ -83,7 +84,9 @@ impl SenderTask {
         })
     }
 
-    /// Whether this batch may be written now. If not: until when it waits; `None` is until an event.
+    /// Whether the batch `due` may be written now. If not, `Break` has the moment until which it
+    /// waits; `None`: until an event. A suspect receiver may get `probes` more ticks of the
+    /// backlog.
     async fn permit<C: Stream>(
         &mut self,
         links: &mut Links<C>,
@@ -122,7 +125,8 @@ impl SenderTask {
         Ok(Continue(()))
     }
 
-    /// Writes a batch. Returns whether the disk has returned it.
+    /// Writes a batch. Returns whether it was written: not if the disk does not return it, or if it
+    /// cannot be encoded.
     async fn write_batch<C: Stream>(
         &mut self,
         links: &mut Links<C>,

@@ -1,5 +1,5 @@
-//! What the queue does to its files: new ones, complete and synced writes, cuts, removal. Tests
-//! inject faults here, and record each call.
+//! The operations of the queue on its files: new ones, complete and synced writes, cuts, removal.
+//! Tests inject faults here, and record each call.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -12,17 +12,17 @@ use rustix::io::Errno;
 #[cfg(test)]
 use super::tests::faults;
 
-/// The mode of each file.
+/// The mode of each file of the queue.
 pub(super) const OWN_FILE: u32 = 0o600;
 /// The unit of a read, and of what cannot be read because of a bad sector.
 const PAGE: usize = 4096;
 
-/// Used if neither the kernel nor the unit says what the boot id is. Then the batches of every
-/// earlier run count as those of an earlier boot.
+/// The boot id if neither the kernel nor the unit says one. Then the batches of every earlier run
+/// count as those of an earlier boot.
 pub(super) const NO_BOOT: [u8; 16] = [0; 16];
 
-/// The boot id of the host. The shipped unit hides the kernel's (`ProcSubset=pid`), and has it from
-/// systemd.
+/// The boot id of the host. The shipped unit hides the kernel's file of it (`ProcSubset=pid`), and
+/// passes on systemd's.
 pub(super) fn boot() -> [u8; 16] {
     #[cfg(test)]
     if faults::is_without_boot() {
@@ -34,15 +34,16 @@ pub(super) fn boot() -> [u8; 16] {
     u128::from_str_radix(&hex, 16).unwrap_or_default().to_be_bytes()
 }
 
-/// All of a file.
+/// Reads all of a file.
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     #[cfg(test)]
     faults::read(path)?;
     fs::read(path)
 }
 
-/// Whether the disk cannot return what is there, unlike a process with too many open files. The
-/// words of ext4, XFS and btrfs for an inode or a block that is corrupt are among them.
+/// Whether an error says that the disk cannot return what is there. Too many open files, for
+/// example, say nothing of the disk. The errors that ext4, XFS and btrfs give for a corrupt inode
+/// or block count, too.
 pub(super) fn is_damage(error: &io::Error) -> bool {
     let damage = [Errno::IO, Errno::UCLEAN, Errno::BADMSG, Errno::NODATA];
     error.raw_os_error().is_some_and(|raw| damage.iter().any(|one| one.raw_os_error() == raw))
@@ -70,7 +71,8 @@ pub(super) fn create(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes all of it, in one system call if the kernel accepts that, and without copying.
+/// Writes all parts to the file, in one system call if the kernel accepts that, and without
+/// copying.
 pub(super) fn write(mut file: &File, parts: &[Cow<'_, [u8]>]) -> io::Result<()> {
     #[cfg(test)]
     faults::write(file, parts)?;

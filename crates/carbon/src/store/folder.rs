@@ -15,11 +15,11 @@ use super::disk::OWN_FILE;
 /// The file that a daemon keeps locked while it uses the folder. It contains the daemon's process
 /// id.
 const LOCK: &str = "queue.lock";
-/// Space for a disk that is full; see room.rs.
+/// The file that keeps room free for a full disk; see room.rs.
 pub(super) const RESERVE: &str = "queue.reserve";
-/// The mode of the folder.
+/// The mode of the queue's folder.
 const OWN_FOLDER: u32 = 0o700;
-/// What others may do.
+/// The bits of a mode that are the rights of the group and of all other users.
 const OTHERS: u32 = 0o077;
 /// Numbers of segments and records are below this, so that the next number never overflows.
 pub(super) const MOST_NUMBER: u64 = 1 << 63;
@@ -38,8 +38,7 @@ impl Named {
         Ok(Self { path: path.to_owned(), device: metadata.dev(), inode: metadata.ino() })
     }
 
-    /// Whether the name still is that of the file. A disk that does not say so is not believed to
-    /// have lost it.
+    /// Whether the name still is that of the file. If the disk does not say, it counts as there.
     pub(super) fn is_there(&self) -> bool {
         match fs::metadata(&self.path) {
             Ok(now) => (now.dev(), now.ino()) == (self.device, self.inode),
@@ -59,12 +58,12 @@ pub(super) struct FolderLock {
 }
 
 impl FolderLock {
-    /// Whether the lock was not removed, wherever it is now.
+    /// Whether the lock's file has not been removed, wherever it is now.
     pub(super) fn has_name(&self) -> bool {
         self.file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
     }
 
-    /// Whether the folder still has this lock.
+    /// Whether the lock's file is still where it was opened.
     pub(super) fn is_there(&self) -> bool {
         self.named.is_there()
     }
@@ -110,8 +109,9 @@ pub(super) fn lock(dir: &Path) -> Result<FolderLock, StoreError> {
     }
 }
 
-/// Whether this process has been killed and cannot end: one of its threads is in a system call that
-/// no signal ends. One that cannot be seen may be alive, on another host or in another container.
+/// Whether the process `pid` has been killed and cannot end, because one of its threads is in a
+/// system call that no signal ends. A process that cannot be seen may be alive, on another host or
+/// in another container.
 fn is_undead(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| says_undead(&status))
 }
@@ -130,22 +130,22 @@ fn says_undead(status: &str) -> bool {
     }
 }
 
-/// The segment whose first record has `number`.
+/// The path of the segment whose first record has `number`.
 pub(super) fn segment(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("queue-{number:020}.log"))
 }
 
-/// Every segment, oldest first.
+/// The numbers of all segments in the folder, oldest first.
 pub(super) fn segments(dir: &Path) -> io::Result<Vec<u64>> {
     numbers(dir, ".log")
 }
 
-/// The file of a state.
+/// The path of the file of a state that has `number`.
 pub(super) fn state(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("queue-{number:020}.state"))
 }
 
-/// The numbers of all such files.
+/// The numbers of all files of states in the folder.
 pub(super) fn states(dir: &Path) -> io::Result<Vec<u64>> {
     numbers(dir, ".state")
 }
@@ -198,7 +198,7 @@ pub(super) fn narrow(dir: &Path) {
     }
 }
 
-/// Whether this process's user and group own it.
+/// Whether this process's user and group own a file.
 fn is_own(metadata: &Metadata) -> bool {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     (metadata.uid(), metadata.gid()) == (user, group)

@@ -10,13 +10,14 @@ use super::folder::{self, FolderLock};
 use super::log::Log;
 use super::{Changes, Counted, Event, StoreCommand, StoreError};
 
-/// How long to wait before another attempt to open the log.
+/// Time to wait before another attempt to open the log.
 const REOPEN_AFTER: Duration = Duration::from_secs(10);
-/// How long a daemon that is ending may keep the folder from the next one.
+/// Time for which a daemon that is ending may keep the folder from the next one.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// The pause between two attempts to lock the folder.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
-/// After so many attempts, pages that the disk refuses to read count as damaged.
+/// The number of failed attempts to open the log after which pages that the disk refuses to read
+/// count as damaged.
 const MOST_TRIES: u32 = 3;
 
 pub(super) struct Keeper {
@@ -26,9 +27,11 @@ pub(super) struct Keeper {
     log: Option<Log>,
     tried: Option<Instant>,
     refused: u32,
-    /// Others can no longer read the folder, or the log says that they can.
+    /// Whether other users' rights were taken away from the folder, or a warning says that they
+    /// stay.
     is_narrowed: bool,
-    /// Another version of this program wrote the log, so this one cannot use it until it ends.
+    /// Whether another version of this program wrote the log. This process does not open it again
+    /// then.
     is_refused: bool,
     /// Changes that no commit has written yet.
     owed: Changes,
@@ -154,7 +157,8 @@ impl Keeper {
         self.say(Event::Removed);
     }
 
-    /// Returns the batches that were removed to make room; `None` if the changes are not on disk.
+    /// Commits the changes, and before them those that no commit has written yet. Returns the
+    /// batches that were removed to make room; `None` if not all changes are on disk.
     fn apply(&mut self, changes: Changes) -> Option<Vec<u64>> {
         self.max_bytes = changes.max_bytes.unwrap_or(self.max_bytes);
         if !self.is_in_place() {

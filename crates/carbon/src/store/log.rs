@@ -22,23 +22,23 @@ use carbon_wire::{Frame, points};
 /// and another eighth is removed when it is full. The rest holds more than an hour of ticks of 18
 /// KB at 30 s. A single tick of 80,000 points would exceed this bound.
 pub const LEAST_FILE_BYTES: u64 = 4 << 20;
-/// The largest size of a segment, without a single larger batch. It is an
-/// eighth of the least `max_bytes`, so that a `max_bytes` that is lowered removes little at a time.
+/// The largest size of a segment, bytes, unless a single batch is larger. It is an eighth of the
+/// least `max_bytes`, so that a `max_bytes` that is lowered removes little at a time.
 const MOST_SEGMENT: u64 = LEAST_FILE_BYTES / 8;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct LoggedBatch {
     pub(super) segment: u64,
     pub(super) offset: u64,
-    /// The length of its record without the body.
+    /// The length of the batch's record without the body, bytes.
     pub(super) length: u32,
     pub(super) number: u64,
     pub(super) points: u64,
-    /// The destinations that are not done with it.
+    /// The destinations that are not done with the batch.
     pub(super) due: Vec<Arc<str>>,
-    /// Those to which it was written.
+    /// The destinations to which the batch was written.
     pub(super) written: Vec<Arc<str>>,
-    /// Those to which it may have been written when an earlier run was killed.
+    /// The destinations to which the batch may have been written when an earlier run was killed.
     pub(super) perhaps_written: Vec<Arc<str>>,
 }
 
@@ -49,13 +49,13 @@ pub(super) struct Segment {
     pub(super) due: usize,
 }
 
-/// The newest bytes of each name, with their file.
+/// The newest bytes of each state, by its name, with their file.
 type States = BTreeMap<String, (StateFile, Arc<[u8]>)>;
 
-/// A count that no tick has as far as is known.
+/// Counted points that, as far as is known, no tick on the disk has told.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoggedCount {
-    /// `None`: it is recorded with the next commit.
+    /// The segment that has the count; `None`: the next commit records it.
     pub(super) segment: Option<u64>,
     pub(super) points: u64,
     pub(super) why: Why,
@@ -67,17 +67,17 @@ impl LoggedCount {
     }
 }
 
-/// The records of one commit, and what the log is with them.
+/// The records of one commit, and the state of the log after them.
 struct Commit<'a> {
     segment: u64,
-    /// The segment's length.
+    /// The length of the segment with these records, bytes.
     end: u64,
     /// The next record's number.
     number: u64,
     totals: Totals,
     parts: Vec<Cow<'a, [u8]>>,
     appended: BTreeMap<u64, LoggedBatch>,
-    /// The group that has what is not a batch.
+    /// The last group, which has all changes that are not batches.
     last: Group,
 }
 
@@ -91,7 +91,8 @@ impl<'a> Commit<'a> {
         self.parts.push(Cow::Owned(head));
     }
 
-    /// The body is the frames of the group's batch.
+    /// Adds the record of a group. Its body is the frames of `kept`, the group's batch, if it has
+    /// one.
     fn add_group(&mut self, group: Group, kept: Option<&'a AppendedBatch>) {
         let body = kept.into_iter().flat_map(|kept| kept.frames.iter());
         let body: Vec<&[u8]> = body.map(|frame| frame.body.as_slice()).collect();
@@ -126,23 +127,24 @@ pub(super) struct Log {
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) batches: BTreeMap<u64, LoggedBatch>,
     pub(super) states: States,
-    /// The files that the newest two records with states name.
+    /// The numbers of the files that the newest record with states and the one before it name.
     pub(super) named: [BTreeSet<u64>; 2],
-    /// All files of states.
+    /// The numbers of all files of states in the folder.
     pub(super) state_files: BTreeSet<u64>,
-    /// By batch and destination.
+    /// The counts that no tick on the disk has told, by batch and destination.
     pub(super) counted: BTreeMap<(u64, Arc<str>), LoggedCount>,
-    /// What was found at the start, for the next commit to record.
+    /// Losses that the start has found and counted, for the next commit to record.
     pub(super) settled: Vec<Done>,
-    /// What may have been written before the start, for the next commit to record.
+    /// Pairs of a destination and a batch that may have been written to it before the start, for
+    /// the next commit to record.
     pub(super) perhaps_written: Vec<(Arc<str>, u64)>,
     /// The destinations that may be written to.
     pub(super) writing: Vec<Arc<str>>,
     /// The next record's number.
     pub(super) number: u64,
-    /// The segment that was written last, and how many points it has had for each destination so
-    /// far.
+    /// The segment that was written last.
     pub(super) last: u64,
+    /// Points of the batches in the last segment so far, by destination.
     pub(super) totals: Totals,
     /// The last segment's file, if more may be written to it.
     pub(super) newest: Option<(File, Named)>,
@@ -162,8 +164,8 @@ fn frames_bytes(append: &[&AppendedBatch]) -> u64 {
     u64::try_from(size).unwrap_or(u64::MAX)
 }
 
-/// One group for each batch. The rest is one group with the newest batch, which has the counts that
-/// are told.
+/// Makes one group for each batch. All other changes are in the group of the newest batch, which
+/// has the counts that are told, or in a group of their own.
 fn make_groups(append: &[&AppendedBatch], rest: Group) -> Vec<Group> {
     let millis = |pushed: Moment| u64::try_from(pushed.boot.as_millis()).unwrap_or(u64::MAX);
     let batch_head = |kept: &&AppendedBatch| BatchHead {
@@ -231,8 +233,9 @@ impl Log {
             .collect()
     }
 
-    /// One write of the changes, after which the segments in `gone` are removed; otherwise those
-    /// that [`Log::leaving`] names.
+    /// Writes the changes with one write and one sync, and then removes the segments in `gone`;
+    /// with `None` those that [`Log::leaving`] names. Returns the batches that were removed with
+    /// them.
     pub(super) fn write_changes(
         &mut self,
         changes: &Changes,
@@ -305,7 +308,7 @@ impl Log {
         }
     }
 
-    /// The batches with the numbers of their records. Where they are is known when they are
+    /// The batches with the numbers of their records. Their offsets are known only when they are
     /// encoded.
     fn number_batches(
         &self,
@@ -325,14 +328,14 @@ impl Log {
         numbered.collect()
     }
 
-    /// The files of states that this commit names: the new ones. If the newest segment leaves,
-    /// nothing else names those that stay.
+    /// The files of states that this commit names, if it names any: those of `new`, or those of all
+    /// states if the newest segment leaves, because nothing else would name them.
     fn named_files(&self, new: Option<&States>, gone: &[u64]) -> Option<StateFiles> {
         let is_named = !gone.contains(&self.last) || self.states.is_empty();
         new.or((!is_named).then_some(&self.states)).map(state_files)
     }
 
-    /// Takes over what is now on the disk.
+    /// Takes over into memory what a commit has written to the disk.
     fn register(&mut self, commit: Commit<'_>) {
         let Commit { segment, end, number, totals, appended, last, .. } = commit;
         self.number = number;
@@ -369,8 +372,8 @@ impl Log {
         dropped.map(|(&id, _)| id).collect()
     }
 
-    /// What is lost with these changes, and with the batches in `dropped`; and the counts in the
-    /// segments in `gone`, as far as they are open.
+    /// The counts that this commit records: of what is lost with the changes and with the batches
+    /// in `dropped`, and those in the segments in `gone`, as far as they are open.
     fn counted(&self, changes: &Changes, dropped: &[u64], gone: &[u64]) -> Vec<Counted> {
         let leaves = |segment: Option<u64>| segment.is_none_or(|segment| gone.contains(&segment));
         let copied = self.counted.iter().filter(|(_, its)| leaves(its.segment));
@@ -391,7 +394,8 @@ impl Log {
         counted
     }
 
-    /// What is recorded of writing, if anything has changed or a new segment needs it.
+    /// The record of writes for this commit; `None`: nothing has changed, and no new segment needs
+    /// it.
     fn written(
         &self,
         appended: &BTreeMap<u64, LoggedBatch>,
@@ -446,7 +450,8 @@ impl Log {
         }
     }
 
-    /// No record names these states, and they may fill the disk.
+    /// Removes new files of states that no record names, because they may fill the disk. Returns
+    /// the error.
     fn refuse_states(&mut self, made: Vec<u64>, path: PathBuf, source: io::Error) -> StoreError {
         made.into_iter().for_each(|number| self.remove_state(number));
         StoreError::Io { path, source }
@@ -464,22 +469,23 @@ impl Log {
         }
     }
 
-    /// The newest record names the states as they are.
+    /// Notes that the newest record names the states as they are.
     fn name_states(&mut self) {
         let [newest, before] = &mut self.named;
         let files = self.states.values().map(|(file, _)| file.number);
         *before = std::mem::replace(newest, files.collect());
     }
 
-    /// Removes the files that neither the newest record with states names nor the one before: one of
-    /// the two may be damaged.
+    /// Removes the files of states that neither the newest record with states names nor the one
+    /// before: one of the two may be damaged.
     pub(super) fn remove_unnamed(&mut self) {
         let needed: BTreeSet<u64> = self.named.iter().flatten().copied().collect();
         let gone: Vec<u64> = self.state_files.difference(&needed).copied().collect();
         gone.into_iter().for_each(|number| self.remove_state(number));
     }
 
-    /// Appends to `newest`, which has this many bytes, or writes a new segment.
+    /// Appends `parts` to the file `newest`, whose segment has `before` bytes, or writes a new
+    /// segment. Syncs what was written.
     fn write(
         &mut self,
         newest: Option<(File, Named)>,
@@ -524,8 +530,8 @@ impl Log {
         Err(error)
     }
 
-    /// The changes that say a batch is done, for batches that are in the log. Those in `dropped` are
-    /// over too: a segment that cannot be removed now must not bring them back.
+    /// The records that say a batch is done, for batches that are in the log. Batches in `dropped`
+    /// are over, too: a segment that cannot be removed now must not bring them back.
     fn done(
         &self,
         appended: &BTreeMap<u64, LoggedBatch>,
@@ -612,8 +618,8 @@ impl Log {
             .collect()
     }
 
-    /// Removes segments, and forgets what is in them. What is finished in one that stays may have no
-    /// record yet.
+    /// Removes segments, and forgets what is in them. A batch that is finished in a segment that
+    /// stays may have no record of that yet.
     pub(super) fn remove(&mut self, gone: &[u64]) {
         for segment in gone {
             if let Err(error) = self.remove_next(*segment) {
@@ -639,7 +645,7 @@ impl Log {
         }
     }
 
-    /// The frames of a batch that are undamaged.
+    /// Reads the frames of a batch, without those that are damaged.
     pub(super) fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
         let LoggedBatch { segment, offset, length, .. } =
             *self.batches.get(&id).ok_or(StoreError::Missing)?;

@@ -30,24 +30,24 @@ use carbon_wire::Frame;
 
 pub(super) const VERSION: u8 = 2;
 const MARK: [u8; 4] = [0xf5, b'q', 0xfa, b'l'];
-/// Mark, checksum, length and version.
+/// The number of bytes of a record's mark, checksum, length and version.
 const FIXED: usize = 13;
 
-/// Points by destination.
+/// The number of points of each destination.
 pub(super) type Totals = BTreeMap<Arc<str>, u64>;
 
-/// The file of each state, by its name.
+/// The file of each state, by the state's name.
 pub(super) type StateFiles = BTreeMap<String, StateFile>;
 
 /// A record without its body.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Head {
-    /// A `begin` has the number of the record that follows it.
+    /// The number of the record. A `begin` has that of the record which follows it.
     pub(super) number: u64,
-    /// The totals of this segment before this record; in a `begin`, the final totals of the segment
-    /// before.
+    /// The totals of this segment's points before this record; in a `begin`, the final totals of
+    /// the segment before.
     pub(super) totals: Totals,
-    /// The length of the body.
+    /// The length of the body, bytes.
     pub(super) body: u32,
     pub(super) content: Content,
 }
@@ -55,7 +55,8 @@ pub(super) struct Head {
 /// The content of a record's head.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Content {
-    /// The number of the segment before, the boot id, and the states as they are.
+    /// The beginning of a segment: the number of the segment before it, the host's boot id, and the
+    /// files of all states.
     Begin {
         previous: u64,
         boot: [u8; 16],
@@ -64,16 +65,17 @@ pub(super) enum Content {
     Group(Group),
 }
 
-/// What is there as a whole or not at all.
+/// The changes in one record, which are there as a whole or not at all.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Group {
-    /// Its frames are the body.
+    /// The head of a batch, whose frames are the body of the record.
     pub(super) batch: Option<BatchHead>,
     pub(super) done: Vec<Done>,
-    /// Each counts until it is done, or its batch is there after all.
+    /// Points that were counted. Each entry holds until the batch is recorded as done, or is there
+    /// after all.
     pub(super) counted: Vec<Counted>,
     pub(super) written: Option<Written>,
-    /// All states, from this record on.
+    /// The files of all states from this record on; `None`: as before.
     pub(super) states: Option<StateFiles>,
 }
 
@@ -87,8 +89,9 @@ impl Group {
     }
 }
 
-/// `pushed` is CLOCK_BOOTTIME in milliseconds and Unix seconds, if it was in this boot, `due` the
-/// destinations.
+/// The head of a batch. `pushed` is the moment of the push, CLOCK_BOOTTIME in ms and Unix seconds;
+/// `None`: before the host's last boot. `due` are the destinations that are not done with the
+/// batch.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct BatchHead {
     pub(super) id: u64,
@@ -98,27 +101,29 @@ pub(super) struct BatchHead {
     pub(super) frames: Vec<FrameHead>,
 }
 
-/// Destinations and ids: batches that were written for the first time. `writing`: destinations that
-/// may be written to after this record. A start that finds it as the last `Written` of the log takes
-/// what is due to them as perhaps written. `perhaps_written`: what an earlier start took so.
+/// Writes to destinations. Batches are named by destination and id.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Written {
+    /// Batches that were written for the first time.
     pub(super) ids: Vec<(Arc<str>, u64)>,
+    /// Batches of which an earlier start could not know whether they were written.
     pub(super) perhaps_written: Vec<(Arc<str>, u64)>,
+    /// Destinations that may be written to after this record. If it is the last `Written` of the
+    /// log, a start takes all that is due to them as perhaps written.
     pub(super) writing: Vec<Arc<str>>,
 }
 
 /// A file that has a state.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct StateFile {
-    /// Part of its name.
+    /// The number in the file's name.
     pub(super) number: u64,
-    /// CRC-32 of its bytes.
+    /// CRC-32 of the file's bytes.
     pub(super) sum: u32,
 }
 
-/// `to` is done with a batch whose record has `number`. With an id of 0, points of that record are
-/// lost, and counted.
+/// Says that the destination `to` is done with the batch `id`, whose record has `number`. With an
+/// id of 0 it says that `points` of that record are lost, and already counted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Done {
     pub(super) to: Arc<str>,
@@ -127,7 +132,7 @@ pub(super) struct Done {
     pub(super) points: u64,
 }
 
-/// What a batch's head says about a frame.
+/// A frame as the head of its batch describes it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct FrameHead {
     pub(super) points: u32,
@@ -145,7 +150,7 @@ impl FrameHead {
         }
     }
 
-    /// Whether `bytes` are what was written.
+    /// Whether `bytes` are those of the frame that was written.
     pub(super) fn fits(self, id: u64, bytes: &[u8]) -> bool {
         self.bytes == as_u32(bytes.len()) && self.sum == frame_sum(id, bytes)
     }
@@ -158,12 +163,12 @@ fn frame_sum(id: u64, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// No record comes near the limits of its fields.
+/// Converts a length for a field of a record. No record comes near the limits of its fields.
 pub(super) fn as_u32(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// The bytes of a record without its body.
+/// Encodes a record without its body.
 pub(super) fn before_body(head: &Head) -> Vec<u8> {
     // Nothing in a head is refused, and a Vec takes everything.
     let head = postcard::to_extend(head, vec![VERSION]).unwrap_or_default();
@@ -175,16 +180,17 @@ pub(super) fn before_body(head: &Head) -> Vec<u8> {
 /// A record with an undamaged head.
 #[derive(Debug)]
 pub(super) struct Record<'a> {
-    /// Its place in the segment.
+    /// The offset of the record in its segment, bytes.
     pub(super) offset: usize,
-    /// How long it is without its body.
+    /// The length of the record without its body, bytes.
     pub(super) length: u32,
     pub(super) head: Head,
-    /// Shorter than it was, if the segment was cut.
+    /// The body of the record, which is shorter than it was if the segment was cut.
     pub(super) body: &'a [u8],
 }
 
-/// The records of a segment. An error is the version of a newer format.
+/// The records of a segment, without those whose heads are damaged. An error is the version of
+/// another format.
 pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record<'_>, u8>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -205,7 +211,8 @@ pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record<'_>, u
     })
 }
 
-/// The record at the beginning of `bytes`.
+/// The record at the beginning of `bytes`; `None`: there is none with an undamaged head. An error
+/// is the version of another format.
 pub(super) fn first(bytes: &[u8]) -> Option<Result<Record<'_>, u8>> {
     let (mark, rest) = bytes.split_first_chunk()?;
     let (sum, rest) = rest.split_first_chunk()?;

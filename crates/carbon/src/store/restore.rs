@@ -19,8 +19,8 @@ use crate::clock::Moment;
 /// The numbers of missing records, and the points that each destination has lost with them.
 type Gap = (Range<u64>, Totals);
 
-/// Instead of a destination: how many records are damaged or missing. They are counted once, as
-/// points are.
+/// The name under which records that are damaged or missing are counted, in place of a destination.
+/// Like points, they are counted only once.
 const RECORDS: &str = "";
 
 /// The state of reading the log once.
@@ -29,20 +29,20 @@ struct Scan {
     log: Log,
     /// The boot id of the segment that is being read.
     boot: Option<[u8; 16]>,
-    /// Each batch, with the number of points in its damaged frames.
+    /// By the id of a batch: its summary, and the number of points in its damaged frames.
     summaries: BTreeMap<u64, (Summary, u64)>,
     gaps: Vec<Gap>,
-    /// By segment: where its last record that counts ends.
+    /// By segment: the offset at which its last record that counts ends.
     whole: BTreeMap<u64, u64>,
     /// Segments whose commits have failed.
     void: BTreeSet<u64>,
     /// By segment: the numbers between its last record and the next segment, and its totals.
     ends: BTreeMap<u64, Gap>,
-    /// The number of the batch's record, destination, id, points.
+    /// Every [`Done`] of the log: the number of the batch's record, destination, id, points.
     done: BTreeSet<(u64, Arc<str>, u64, u64)>,
     /// The destinations that may have been written to after the last record.
     writing: Vec<Arc<str>>,
-    /// The states that each record names, and its segment.
+    /// By record that names states: its segment, and these states.
     named: Vec<(u64, StateFiles)>,
 }
 
@@ -52,7 +52,8 @@ fn add(points: &mut Totals, to: &Arc<str>, more: u64) {
     *sum = sum.saturating_add(more);
 }
 
-/// Each frame's head with its bytes, which may be fewer.
+/// Each frame's head with its bytes in `body`; they are fewer than the head says if the body was
+/// cut.
 fn frames(heads: Vec<FrameHead>, mut body: &[u8]) -> impl Iterator<Item = (FrameHead, &[u8])> {
     heads.into_iter().map(move |head| {
         let length = usize::try_from(head.bytes).unwrap_or(usize::MAX).min(body.len());
@@ -62,14 +63,15 @@ fn frames(heads: Vec<FrameHead>, mut body: &[u8]) -> impl Iterator<Item = (Frame
     })
 }
 
-/// Whether a kill cut off this record if it is the last one: its commit has not returned.
+/// Whether a frame of the record's batch is not what was written. If the record is the last one, a
+/// kill has cut it off, and its commit has not returned.
 fn is_torn(content: &Content, body: &[u8]) -> bool {
     let Content::Group(Group { batch: Some(batch), .. }) = content else { return false };
     frames(batch.frames.clone(), body).any(|(head, its)| !head.fits(batch.id, its))
 }
 
-/// Whether these are a `begin`, and perhaps a last record that is torn. One that is torn before
-/// others may have undamaged frames.
+/// Whether a segment has no record that counts: only a `begin`, and perhaps a torn record at its
+/// end. A torn record before others counts, because it may have undamaged frames.
 fn has_no_records(bytes: &[u8]) -> bool {
     let mut records = record::records(bytes).peekable();
     while let Some(record) = records.next() {
@@ -100,9 +102,9 @@ fn io_error(path: &Path, source: io::Error) -> StoreError {
 }
 
 impl Log {
-    /// Reads the log in `dir`, and takes from its disk what it does not find there: otherwise a
-    /// later start would find it after all, or damage in its place. Nothing is changed before all
-    /// of the log is read. With `anyway`, pages that the disk refuses to read count as damaged.
+    /// Reads the log in `dir`, and removes from the disk what does not count: otherwise a later
+    /// start would find it after all, or damage in its place. Nothing is changed before all of the
+    /// log is read. With `anyway`, pages that the disk refuses to read count as damaged.
     pub(super) fn open(
         dir: &Path,
         max_bytes: u64,
@@ -154,8 +156,8 @@ impl Log {
         Ok(damaged)
     }
 
-    /// Cuts off what is behind the end of the newest segment, removes those in `gone`, and makes
-    /// durable what is left.
+    /// Cuts off what is behind `end` in the newest segment, removes the segments in `gone`, and
+    /// makes durable what is left. `None`: nothing is cut off.
     fn repair(&mut self, gone: &[u64], end: Option<u64>) -> Result<(), StoreError> {
         let path = folder::segment(&self.dir, self.last);
         let io = |source| StoreError::Io { path: path.clone(), source };
@@ -189,7 +191,8 @@ impl Restored {
 }
 
 impl Scan {
-    /// Reads these segments. Returns those that the disk refuses to read in part.
+    /// Reads these segments. Returns those of which the disk refuses to read a part; without
+    /// `anyway` that is an error.
     fn read_segments(
         &mut self,
         numbers: &[u64],
@@ -270,7 +273,8 @@ impl Scan {
         gone
     }
 
-    /// The states that the newest record names. The log gets what it and the one before name.
+    /// Takes the states that the newest record with states names. The log gets the numbers of the
+    /// files which that record and the one before it name.
     fn take_newest_names(&mut self) -> StateFiles {
         let newest = self.named.pop().unwrap_or_default().1;
         let before = self.named.pop().unwrap_or_default().1;
@@ -416,7 +420,7 @@ impl Scan {
         self.summaries.insert(id, (summary, damaged));
     }
 
-    /// The log and its contents. Losses are counted, and counted only once.
+    /// Returns the log and its contents for the queue. Losses are counted, and counted only once.
     fn take(self) -> (Log, Restored) {
         let Self { mut log, summaries, gaps, done, writing, .. } = self;
         let states = log.states.iter();

@@ -14,7 +14,7 @@ use super::folder::RESERVE;
 use super::log::Log;
 use super::{Changes, NO_BATCH, disk};
 
-/// The size of the reserve.
+/// The size of the reserve, bytes.
 const RESERVE_BYTES: u64 = 64 << 10;
 
 impl Log {
@@ -48,8 +48,9 @@ impl Log {
         self.write_changes(&counts, finished, Some(front)).is_ok()
     }
 
-    /// Segments with counts that these changes do not prove, and the last one that names the states.
-    /// What they tell is not told before them.
+    /// The segments that must not leave before the changes are written: those with counts that the
+    /// changes do not record as done, and the last one if it has to name states. Counts are told
+    /// only when the changes that say so are written.
     fn with_counts(&self, changes: &Changes) -> BTreeSet<u64> {
         let proved: BTreeSet<_> = changes.done.iter().collect();
         let is_open = |to: &Arc<str>, id: u64| !proved.contains(&(Arc::clone(to), id));
@@ -60,7 +61,7 @@ impl Log {
         counted.filter_map(|(_, its)| its.segment).chain(new).chain(states).collect()
     }
 
-    /// Removes segments without a record. Returns whether any is gone.
+    /// Removes segments without writing a record about it. Returns whether any is gone.
     fn give_up(&mut self, segments: &[u64]) -> bool {
         if segments.contains(&self.last) {
             // An open file would keep its space.

@@ -32,18 +32,19 @@ const PATIENCE: u32 = 40;
 /// The number of ticks of the backlog in each round.
 #[derive(Debug)]
 pub(crate) struct Rounds {
-    /// Ticks a round.
+    /// The number of ticks in a round.
     round: u32,
-    /// Ticks that may still be written in this round.
+    /// The number of ticks that may still be written in this round.
     left: u32,
     /// Whether this round is skipped.
     rests: bool,
-    /// Quick answers still needed before it is forgotten that the peer once did not answer in time.
+    /// The number of quick answers that are still needed before it is forgotten that the peer once
+    /// did not answer in time.
     patience: u32,
     /// Time that the last answer took.
     last: Duration,
     by_time: bool,
-    /// Ticks that were collected since the last round began.
+    /// The number of ticks that were collected since the last round began.
     collected: u32,
 }
 
@@ -81,12 +82,13 @@ impl Rounds {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// So many ticks were collected.
+    /// Counts ticks that were collected.
     pub(crate) fn note_collected(&mut self, ticks: u64) {
         self.collected = self.collected.saturating_add(u32::try_from(ticks).unwrap_or(u32::MAX));
     }
 
-    /// Begins a round of this many ticks, or skips it.
+    /// Sets how many ticks may be written until the next answer is due: none if the round is
+    /// skipped.
     fn begin_round(&mut self, ticks: u32, skip: bool) {
         let collected = std::mem::take(&mut self.collected);
         self.rests = skip && !self.by_time;
@@ -97,8 +99,9 @@ impl Rounds {
         };
     }
 
-    /// Called when no answer can be requested. If the receiver's program runs, that it has kept the
-    /// connection counts as a quick answer: a loss would begin again with one tick.
+    /// Begins a round for a receiver that accepts no second connection, so that no answer can be
+    /// requested. If its program runs, the connection that it has kept counts as a quick answer:
+    /// after a loss, rounds would begin again with one tick.
     pub(crate) fn note_no_answer_possible(&mut self, runs: bool) {
         if runs && !self.is_patient() {
             let doubled = self.round.saturating_mul(2);
@@ -108,7 +111,8 @@ impl Rounds {
         self.begin_round(self.left.max(1), false);
     }
 
-    /// The peer answered in time; `after` is the time since our half-close.
+    /// Begins the next round after an answer that came in time; `after` is the time since our
+    /// half-close.
     pub(crate) fn note_answer(&mut self, after: Duration, stall_timeout: Duration) {
         let before = std::mem::replace(&mut self.last, after);
         // If skipping rounds makes the answers no quicker, the delay comes from the network and not
@@ -126,7 +130,8 @@ impl Rounds {
         self.begin_round(self.round, is_used_up && self.is_patient());
     }
 
-    /// The peer did not answer in time.
+    /// Notes that the peer did not answer in time, or that a connection's end proved nothing:
+    /// rounds begin again with one tick, and every second one is skipped.
     pub(crate) fn note_doubt(&mut self) {
         (self.round, self.patience, self.last) = (1, PATIENCE, Duration::MAX);
         self.begin_round(1, true);

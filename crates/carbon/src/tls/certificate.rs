@@ -24,7 +24,7 @@ pub fn certificates(path: &Path) -> Result<Vec<Certificate>, String> {
     Ok(read_certificates(path)?.iter().filter_map(parse).collect())
 }
 
-/// `None`: rustls can read it, but this parser cannot.
+/// Reads the facts of a certificate; `None`: rustls can read it, but this parser cannot.
 pub(crate) fn parse(der: &CertificateDer<'_>) -> Option<Certificate> {
     let certificate = x509_cert::Certificate::from_der(der).ok()?;
     let certificate = certificate.tbs_certificate();

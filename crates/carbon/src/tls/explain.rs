@@ -108,7 +108,7 @@ fn certificate(error: &CertificateError, tls: &Tls) -> String {
     format!("the server's certificate {text}")
 }
 
-/// rustls gives them as `DnsName("carbon.example.org")`.
+/// The names in a certificate, as text. rustls gives them as `DnsName("carbon.example.org")`.
 fn names(presented: &[String]) -> String {
     let name = |text: &String| text.split('"').nth(1).map_or_else(|| text.clone(), str::to_owned);
     match presented {

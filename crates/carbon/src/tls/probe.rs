@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::builder;
 
-/// A server answers a hello at once.
+/// Time to wait for the answer to TLS's hello. A server gives it at once.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The first bytes of a TLS answer: a handshake or an alert, and the major version.
 const ANSWERS: [[u8; 2]; 2] = [[22, 3], [21, 3]];

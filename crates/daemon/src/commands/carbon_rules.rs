@@ -1,8 +1,9 @@
 //! `carbon-rules`: the rules that Carbon needs for this configuration, printed, or written into
 //! Carbon's own files.
 //!
-//! Carbon is mostly on another host, and its files are often a configuration manager's: so printing
-//! comes first, and what is printed is what would be written, markers included.
+//! Carbon is mostly on another host, and a configuration manager often writes its files, so the
+//! rules are printed unless --write is given. The text that is printed is the one that would be
+//! written, markers included.
 
 mod block;
 mod creates;
@@ -26,14 +27,16 @@ use super::print;
 use crate::cli::RulesFile;
 use crate::config::Config;
 
-/// Carbon's files.
+/// Name of Carbon's file with the archives of each series.
 pub(super) const SCHEMAS: &str = "storage-schemas.conf";
+/// Name of Carbon's file with the roll-up of each series.
 pub(super) const AGGREGATION: &str = "storage-aggregation.conf";
+/// Name of Carbon's file with its settings, such as MAX_CREATES_PER_MINUTE.
 const CARBON: &str = "carbon.conf";
 /// Ending of the name under which a file is kept as the site had it, before the first change.
 const BACKUP: &str = "before-slurm-graphite";
 
-/// Both files' rules, or those of one.
+/// Returns the rules to print: those of both files, or of the one that is named.
 pub(super) fn text(config: &Config, file: Option<RulesFile>) -> String {
     match file {
         Some(RulesFile::Schemas) => schemas(config).text,
@@ -97,16 +100,16 @@ pub(super) fn write(
 struct Change {
     /// The file behind all symbolic links: a link to it stays one.
     place: ConfLocation,
-    /// `None`: there is no such file yet.
+    /// Bytes of the file as it is. `None`: there is no such file yet.
     old: Option<Vec<u8>>,
     new: Vec<u8>,
-    /// A file whose owner and mode the new file gets.
+    /// Metadata of the file from which the new file gets its owner and mode.
     like: Metadata,
 }
 
 impl Change {
-    /// Reads the file and edits it. One that does not exist is only made if there is another like
-    /// which to make it.
+    /// Reads the file and edits it. If it does not exist, it is made with the owner and mode of
+    /// `like`; without `like` that is an error.
     fn read_and_edit(
         path: &Path,
         like: Option<&Self>,
@@ -147,7 +150,8 @@ impl Change {
         self.old.as_ref().filter(|old| !has_backup && !block::has_one(old))
     }
 
-    /// The backup, if one is due, and the file, ready to take their places, in this order.
+    /// Writes the backup, if one is due, and the new file under temporary names. Returns both, in
+    /// the order in which they are to take their places.
     fn stage(&self) -> Result<Vec<Staged<'_>>> {
         let backup = self.to_back_up().map(|old| (self.backup(), old));
         let files = backup.into_iter().chain([(self.place.name.clone(), &self.new)]);
@@ -174,7 +178,8 @@ impl Change {
         format!("{path}: written; {} is the file before the first change\n", backup.display())
     }
 
-    /// The lines that would go and come. Only one place of a file is changed.
+    /// Returns the lines that would go and those that would come, from the first line that changes
+    /// to the last.
     fn preview(&self) -> String {
         let [old, new] =
             [self.old.as_deref().unwrap_or_default(), &self.new].map(String::from_utf8_lossy);

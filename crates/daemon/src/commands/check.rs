@@ -41,7 +41,8 @@ use crate::printable::printable;
 use crate::trust::{Disbelief, check_found_file};
 use crate::{clock, self_metrics};
 
-/// The clocks of two hosts may differ by so many seconds, and a reply may take some of them.
+/// Seconds by which the clocks of this host and of slurmctld's may seem to differ. A reply may take
+/// some of them.
 const CLOCKS_DIFFER: u64 = 15;
 
 pub(super) fn check(
@@ -59,7 +60,8 @@ pub(super) fn check(
     if connects && !json { print(&report.summary()) } else { Ok(()) }
 }
 
-/// A file is for a daemon, which would refuse one without a destination.
+/// Checks the configuration alone, without --connect. A file must have a destination, because a
+/// daemon would refuse it without one.
 fn without_connection(options: &Options, report: &mut Report) -> Result<()> {
     let config = load(options)?;
     let config = if config.file.is_some() { config.with_destination()? } else { config };
@@ -83,7 +85,8 @@ fn without_connection(options: &Options, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A daemon waits for its slurm.conf, so a missing one must not prevent a reload.
+/// Returns a note if the slurm.conf that is named does not exist. A daemon waits for it, so it is
+/// not a problem, which would prevent a reload.
 fn absent_slurm_conf(config: &Config) -> Option<CheckLine> {
     let path = config.slurm.conf.as_ref().filter(|path| !path.exists())?.display();
     Some(CheckLine::costs(
@@ -148,18 +151,19 @@ fn clock_line(reading: &Reading) -> Option<CheckLine> {
     })
 }
 
-/// The text of a file of somebody else.
+/// Reads the text of a file of somebody else's, and does not wait for a pipe in its place.
 fn read_text(path: &Path) -> io::Result<String> {
     io::read_to_string(open_regular_file(path)?.0)
 }
 
-/// The mode of a file that can be looked at.
+/// Returns the mode of a file, or 0 if the file cannot be looked at.
 #[cfg(feature = "tls")]
 fn rights(path: &Path) -> u32 {
     path.metadata().map_or(0, |file| file.mode())
 }
 
-/// The lines about the file that is used, and about those that are not believed.
+/// Returns the lines about the configuration file that is used, and about default files that are
+/// not believed.
 fn configuration(config: &Config) -> Vec<CheckLine> {
     let passed_over = config.passed_over.iter().map(|text| {
         let advice = "Run this command as that user, or give the file and its directories to root.";
@@ -195,13 +199,13 @@ fn configuration_in_use(config: &Config) -> CheckLine {
 struct Report {
     json: bool,
     lines: Vec<CheckLine>,
-    /// Carbon's rules could not be read, because Carbon is on another host, as mostly.
+    /// Whether Carbon's rules could not be read because Carbon is on another host, as it mostly is.
     rules_elsewhere: bool,
     /// Whether every line could be printed.
     printed: Result<()>,
 }
 
-/// One line, for a person and for a script.
+/// One line of `check`, for a person and for a script.
 #[derive(Serialize)]
 struct CheckLine {
     mark: Mark,
@@ -251,7 +255,7 @@ impl Report {
         lines.into_iter().for_each(|line| self.add(line));
     }
 
-    /// The last line, if nothing is wrong.
+    /// Returns the last line, for a check in which nothing is wrong.
     fn summary(&self) -> String {
         let has_notes = self.lines.iter().any(|line| line.mark == Mark::Note);
         let notes = if has_notes { "; see the notes with –" } else { "" };
@@ -265,8 +269,8 @@ impl Report {
         format!("no problem found{notes}{rules}\n")
     }
 
-    /// Prints the JSON, also where the checks could not be completed. An error if something is
-    /// wrong.
+    /// Ends the report: with `json` it prints all lines, also if the checks could not be completed.
+    /// Returns an error if something is wrong.
     fn finish(&mut self, checked: Result<()>) -> Result<()> {
         if self.json {
             let failure =
@@ -303,9 +307,9 @@ fn title(to: &Destination) -> String {
 /// connection.
 const LONGEST_LINE: usize = 16_384;
 
-/// One point whose value is this moment, so that it can be told from an earlier check's, as often
-/// as it takes for a plaintext receiver to close over its pickle. `None` where the prefix needs the
-/// cluster's name and slurmctld has not told it.
+/// Returns the canary: one point whose value is this moment, so that it can be told from an earlier
+/// check's. The batch repeats it so often that a plaintext receiver would close the connection over
+/// its pickle. `None`: the prefix needs the cluster's name, and slurmctld has not told it.
 fn canary(config: &Config, reading: Option<&Reading>) -> Option<Batch> {
     let host = host();
     let cluster = reading.and_then(|reading| reading.cluster.as_deref());
@@ -328,7 +332,7 @@ mod tests {
 
     use super::*;
 
-    /// "No problem found", with a clock that was an hour ahead.
+    /// Guards against "no problem found" on a host whose clock is an hour ahead.
     #[test]
     fn a_clock_that_is_not_slurmctlds_is_said() {
         let line = |ahead: i64| {

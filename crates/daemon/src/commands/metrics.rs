@@ -1,5 +1,5 @@
-//! `metrics`: every path with its unit and meaning; without a word docs/metrics.md, which `make
-//! golden` makes of the same tables.
+//! `metrics`: prints every path with its unit and meaning. Without a filter it prints
+//! docs/metrics.md, which `make golden` makes of the same tables.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,8 @@ struct MetricRow {
     meaning: Cow<'static, str>,
 }
 
-/// All metrics, or those with `filter` in their path or meaning, which fit a terminal.
+/// Returns the text that `metrics` prints: all metrics, or those with `filter` in their path or
+/// meaning. On a terminal, filtered metrics are entries with wrapped lines.
 pub(super) fn text(
     filter: Option<&str>,
     format: MetricsFormat,
@@ -59,7 +60,7 @@ pub(super) fn text(
     Ok(std::iter::once(head).chain(lines).collect())
 }
 
-/// Indented lines of at most 80 columns.
+/// Breaks `text` into indented lines of at most 80 columns.
 fn wrapped(text: &str) -> String {
     let mut lines = String::new();
     let mut column: usize = 80;
@@ -161,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Patterns and what they say, in order.
+    /// Returns the rules of storage-aggregation.conf in their order: patterns and roll-ups.
     fn aggregations(rules: &str) -> Vec<(regex::Regex, Rollup)> {
         let rule = |rule: &str| {
             let value = |key: &str| {
@@ -178,7 +179,8 @@ mod tests {
         rules.split("\n[").skip(1).map(rule).collect()
     }
 
-    /// The first rule whose pattern is found in `path`, as Carbon reads them.
+    /// Returns the roll-up of the first rule whose pattern is found in `path`, which is the one
+    /// that Carbon uses.
     fn aggregation(rules: &[(regex::Regex, Rollup)], path: &str) -> Option<Rollup> {
         rules.iter().find(|(pattern, _)| pattern.is_match(path)).map(|(_, rollup)| *rollup)
     }

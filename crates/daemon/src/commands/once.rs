@@ -20,8 +20,8 @@ use crate::host::host;
 use crate::source::{ReaderMemory, recording};
 use crate::survey::{Survey, patient};
 
-/// Reason why this command, `check` and a daemon that has run for a day count differently;
-/// docs/install.md has the same words.
+/// Reason why `once`, `check` and a daemon that has run for a day do not count the same number of
+/// series. docs/install.md has the same words.
 pub(super) const MORE_LATER: &str = "a first reading lacks the daemon's own figures and those of \
      an interval, and what was not seen yet adds series later";
 
@@ -60,7 +60,8 @@ pub(super) fn once(options: &Options, replay: Option<&Path>, sends: bool) -> Res
     })
 }
 
-/// Readings as ticks, each under the timestamp of its slot.
+/// Makes the batch of a tick of each reading, with the timestamp of the slot that the reading is
+/// in.
 pub(super) struct Ticks<'a> {
     config: &'a Config,
     collecting: Collecting,
@@ -69,19 +70,19 @@ pub(super) struct Ticks<'a> {
 }
 
 impl<'a> Ticks<'a> {
-    /// Starts without readings and memories.
+    /// Starts the collectors, without an earlier reading and without stored memories.
     pub(super) fn new(config: &'a Config) -> Self {
         let collecting = Collecting::start(config.interval, &config.collectors, |_| None);
         Self { config, collecting, prefix: String::new() }
     }
 
-    /// The request for a reading.
+    /// Returns the request for the statistics, with all that the collectors need of them.
     pub(super) fn request(&self) -> Request {
         Request::new(ReplyKind::Statistics, self.collecting.options())
     }
 
-    /// Adds the points of the survey collectors, whenever they would be due; returns why some are
-    /// missing.
+    /// Reads everything that survey collectors need, due or not, and adds their points to `batch`.
+    /// Returns the reasons why some are missing.
     pub(super) async fn survey(&mut self, batch: &mut Batch) -> Vec<String> {
         let mut missing = Vec::new();
         let Config { slurm, collectors, .. } = self.config;
@@ -96,7 +97,8 @@ impl<'a> Ticks<'a> {
         missing
     }
 
-    /// The tick of the next reading.
+    /// Makes the batch of the next reading. An error if the prefix needs the cluster's name and the
+    /// reading has none.
     pub(super) fn batch(&mut self, reading: Reading) -> Result<Batch> {
         let cluster = reading.cluster.as_deref();
         let prefix = self.config.prefix.expand(cluster, &host());
@@ -134,7 +136,8 @@ pub(super) fn start_senders(config: &Config, queue: &Queue) -> Vec<Sender> {
     config.carbon.iter().map(|to| Sender::start(to.clone(), queue)).collect()
 }
 
-/// Waits until every destination has read what is in the queue; returns why some have not, by name.
+/// Waits until every destination has read what is in the queue, for `drain_timeout` each at most.
+/// Returns the reasons why some have not, by the destination's name.
 pub(super) async fn drain(config: &Config, senders: Vec<Sender>) -> BTreeMap<String, String> {
     let mut failed = BTreeMap::new();
     for (to, sender) in config.carbon.iter().zip(senders) {
@@ -151,7 +154,8 @@ pub(super) async fn drain(config: &Config, senders: Vec<Sender>) -> BTreeMap<Str
     failed
 }
 
-/// An error if something was not delivered.
+/// Returns an error if something was not delivered. `failed`: the reasons, by the destination's
+/// name.
 pub(super) fn delivered(failed: &BTreeMap<String, String>) -> Result<()> {
     let failed = failed.values().map(String::as_str).collect::<Vec<_>>().join("; ");
     ensure!(

@@ -12,7 +12,7 @@ use crate::cli::Options;
 use crate::source::recording;
 use crate::telemetry::Logging;
 
-/// Ticks that may wait while the recording is read on.
+/// Number of ticks that may be due to a destination before the reading of the recording pauses.
 const AHEAD: u64 = 100;
 
 pub(super) fn run(options: &Options, file: &Path) -> Result<()> {

@@ -95,7 +95,8 @@ async fn handle_events(config: Config, options: Options, logging: Logging) -> Re
     }
 }
 
-/// Signals within this time are one wish: timeout(1) signals the process, and its whole group.
+/// Time within which two signals count as one wish to stop: timeout(1) signals the process, and
+/// then its whole group.
 const SAME_WISH: Duration = Duration::from_secs(1);
 
 struct Signals {
@@ -115,7 +116,7 @@ impl Signals {
         })
     }
 
-    /// A second signal that was not sent with the first one.
+    /// Waits for a second signal that was not sent together with the first one.
     async fn stop_again(&mut self) {
         let begin = Instant::now();
         loop {
@@ -154,17 +155,17 @@ struct Daemon {
     senders: Vec<(Destination, Sender)>,
     notify: Notify,
     health: SelfMetrics,
-    /// The last tick's, for its memory.
+    /// Batch of the last tick, kept so that the next tick can use its memory.
     batch: Batch,
     host: String,
     /// The last reload, if it was refused.
     refused: Option<RefusedEntry>,
     status_socket: StatusSocket,
-    /// Moment of the start, by CLOCK_BOOTTIME.
+    /// Moment of the start, nanoseconds of CLOCK_BOOTTIME.
     started: i64,
     last_tick: Option<i64>,
     is_clock_unset: bool,
-    /// The tick at which collectors' memories were stored last.
+    /// Tick at which collectors' memories were stored last, Unix seconds.
     remembered: i64,
     loading: Option<Loading>,
 }
@@ -362,8 +363,8 @@ impl Daemon {
     }
 }
 
-/// Says at the start that slurm.conf cannot be read: the first tick may be an hour away. Its file
-/// system may hang.
+/// Warns at the start if slurm.conf cannot be read, because the first tick may be an hour away. A
+/// thread reads it, because its file system may hang.
 fn say_missing_conf(slurm: &SlurmSettings) {
     let named =
         source::conf::named(slurm.conf.as_deref()).filter(|_| slurm.rest.endpoint.is_none());
@@ -383,7 +384,7 @@ fn addresses(destinations: &[Destination]) -> String {
     destinations.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// `12:00:30`, local time.
+/// Formats Unix seconds as a time of day in local time: `12:00:30`.
 fn clock_time(unix: i64) -> String {
     clock::local(unix, "%H:%M:%S")
 }

@@ -1,5 +1,6 @@
-//! `stats`: what sdiag prints, in its words and order, with names resolved; a recording with
-//! `--json`. With `--jobs`: whose jobs run and wait, or have ended.
+//! `stats`: prints the figures of sdiag, in its words and order, with names resolved. With `--json`
+//! it prints a reading, as recordings have it. With `--jobs` it prints whose jobs run and wait, or
+//! have ended.
 
 mod compared;
 mod document;
@@ -18,7 +19,7 @@ use super::{block_on, load_quietly, print, print_json, read_or_advise};
 use crate::cli::Options;
 use crate::survey::HIDDEN_REMEDY;
 
-/// All that sdiag shows.
+/// Returns the request for all that sdiag shows.
 pub(super) fn all() -> Request {
     let options = ReplyOptions { rpc: true, users: true, ..ReplyOptions::default() };
     Request::new(ReplyKind::Statistics, options)
@@ -38,7 +39,7 @@ pub(super) fn stats(options: &Options, json: bool, reset: bool) -> Result<()> {
     print(&document(&reading, None))
 }
 
-/// One reading, without a part that may be hidden from this user.
+/// Makes one request, and refuses the reply if a part of it may be hidden from this user.
 fn read_whole(options: &Options, request: Request) -> Result<Box<Reading>> {
     let kind = request.reply;
     let reading = block_on(read_or_advise(load_quietly(options)?.slurm, request))?;

@@ -82,7 +82,8 @@ impl Watch {
         }
     }
 
-    /// One request at a time, however long it takes. Returns a line instead of a block that is due.
+    /// Sends the request that is due, unless one is still under way. In that case it returns a line
+    /// that says so, if that request has taken a second or more.
     fn refresh(&mut self, source: &Source) -> Option<String> {
         if self.asked.is_none() && source.ask(all()) {
             self.asked = Some(Instant::now());
@@ -91,7 +92,8 @@ impl Watch {
         Some(format!("waiting for slurmctld for {} s\n\n", self.waits()?))
     }
 
-    /// Returns one block, with an empty line behind it.
+    /// Takes the outcome of the request under way. Returns one block of text about it, with an
+    /// empty line behind it.
     fn take(&mut self, outcome: Outcome) -> String {
         self.asked = None;
         match outcome {
@@ -111,13 +113,14 @@ impl Watch {
         }
     }
 
-    /// Seconds since the request that is under way, if an ordinary answer would have come.
+    /// Returns the seconds since the request under way was sent. `None`: there is none, or it was
+    /// sent less than a second ago.
     fn waits(&self) -> Option<u64> {
         self.asked.map(|since| since.elapsed().as_secs()).filter(|seconds| *seconds > 0)
     }
 }
 
-/// A drawing of these, thrown away.
+/// Draws the screen of two readings and throws it away, for a test that has any recording.
 #[cfg(test)]
 pub(super) fn draw_somehow(before: Option<&Reading>, now: &Reading, every: u32) {
     let owned = |reading: &Reading| Box::new(reading.clone());

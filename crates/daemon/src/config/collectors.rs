@@ -12,7 +12,7 @@ use super::problem::Problems;
 use super::section::Section;
 use super::value::{between, interval};
 
-/// Applies the table.
+/// Reads the table `[collectors]` of the file into `collectors`.
 pub(super) fn read_collectors(collectors: &mut Collectors, mut all: Section<'_, '_>) {
     all.set("max_duty", percent, &mut collectors.max_duty);
     all.set_number("max_threads", positive, &mut collectors.max_threads);
@@ -26,8 +26,8 @@ pub(super) fn read_collectors(collectors: &mut Collectors, mut all: Section<'_, 
     all.report_unread();
 }
 
-/// Checks that surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd
-/// is asked for nothing that costs it too much.
+/// Checks that surveys fall on ticks, of which one comes every `tick` seconds, that finished jobs
+/// have a queue on disk, and that slurmrestd is asked for nothing that costs it too much.
 pub(super) fn check(collectors: &Collectors, tick: u32, has_dir: bool, problems: &mut Problems) {
     if let Some((_, finished)) = collectors.finished(tick) {
         if !has_dir {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::problem::Problems;
 use crate::trust::{Disbelief, check_found_file};
 
-/// Names another default file.
+/// Environment variable that names another default file.
 pub(crate) const VARIABLE: &str = "SLURM_GRAPHITE_CONFIG";
 /// The default file, below the folder for configurations.
 const BELOW: &str = "slurm-graphite/slurm-graphite.toml";
@@ -16,12 +16,13 @@ const BELOW: &str = "slurm-graphite/slurm-graphite.toml";
 /// A configuration file that was read, or that none is there.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigFile {
-    /// `None`: there is no default file.
+    /// Path of the file. `None`: no file is named, and there is no default file.
     pub(super) path: Option<PathBuf>,
     pub(super) text: String,
-    /// Some users of this host may not read it.
+    /// Whether some users of this host may not read the file.
     pub(super) is_private: bool,
-    /// Default files that are not believed, and why.
+    /// Messages about default files that were not read, because other users could have written
+    /// them.
     pub(super) passed_over: Vec<String>,
 }
 
@@ -36,7 +37,7 @@ pub(crate) struct Unreadable {
 }
 
 impl ConfigFile {
-    /// Reads `named`, or else the default file.
+    /// Reads the file `named`, or else the first default file that exists and is to be believed.
     pub(crate) fn read(named: Option<&Path>) -> Result<Self, Unreadable> {
         let unreadable = |path: &Path, source| Unreadable {
             path: path.to_owned(),
@@ -78,7 +79,8 @@ impl ConfigFile {
     }
 }
 
-/// Checks a default file, but not one that the environment names.
+/// Checks that nobody but trusted users could have written a default file. One that the environment
+/// names is not checked.
 fn check_default(path: &Path) -> Result<(), Disbelief> {
     if std::env::var_os(VARIABLE).is_some() { Ok(()) } else { check_found_file(path) }
 }
@@ -109,8 +111,8 @@ pub(crate) fn default_paths() -> Vec<PathBuf> {
     below_prefix(&program).into_iter().chain([Path::new("/etc").join(BELOW)]).collect()
 }
 
-/// The place where `make install PREFIX=` puts it, for a program that was installed with it; below
-/// /usr it is in /etc.
+/// Returns the path of the default file that `make install PREFIX=` installed together with
+/// `program`. `None`: the file is in /etc, as below /usr, or the program was not installed.
 fn below_prefix(program: &Path) -> Option<PathBuf> {
     let prefix = program.parent().filter(|folder| folder.ends_with("bin"))?.parent()?;
     (prefix != Path::new("/usr") && prefix != Path::new("/"))

@@ -9,24 +9,24 @@ use std::path::PathBuf;
 pub(crate) struct Problems {
     /// The file that the line numbers are of.
     pub(super) file: Option<PathBuf>,
-    /// Some users of this host may not read that file.
+    /// Whether some users of this host may not read the configuration file.
     pub(super) is_private: bool,
     pub(super) list: Vec<Problem>,
-    /// The line of each key that was read.
+    /// Line of each key that was read, from 1, by the key's full name.
     pub(super) lines: BTreeMap<String, usize>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Problem {
-    /// `None`: no single line of the file has it.
+    /// Line of the file that has the problem, from 1. `None`: no single line has it.
     pub(super) line: Option<usize>,
-    /// Or a flag, with its dashes.
+    /// Full name of the key that has the problem, or a flag with its dashes, or the file's path.
     pub(super) key: String,
     pub(super) text: String,
 }
 
 impl Problems {
-    /// This one alone.
+    /// Makes an error of a single problem that no single line of the file has.
     pub(super) fn one(key: impl Into<String>, text: impl Into<String>) -> Self {
         let mut problems = Self::default();
         problems.add(key, text);

@@ -9,18 +9,18 @@ use super::problem::Problems;
 use super::section::Section;
 use super::value::{path, user_name};
 
-/// slurmrestd; nothing where libslurm is used.
+/// Settings for slurmrestd. Where it is not used, `endpoint` is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RestSettings {
     pub(crate) endpoint: Option<Endpoint>,
     pub(crate) token_file: Option<PathBuf>,
-    /// `None`: the token's own.
+    /// User whose name requests to slurmrestd have. `None`: the user in the token.
     pub(crate) user: Option<String>,
-    /// The one that runs slurmrestd on this host. `None`: slurmrestd.
+    /// User as whom slurmrestd runs on this host. `None`: a user with the name slurmrestd.
     pub(crate) rest_user: Option<String>,
-    /// `None`: the system's certificate authorities.
+    /// File of the authorities that may have issued slurmrestd's certificate. `None`: the system's.
     pub(crate) ca_file: Option<PathBuf>,
-    /// The token may leave this host in the clear.
+    /// Whether the token may leave this host in the clear.
     pub(crate) insecure: bool,
 }
 
@@ -34,7 +34,7 @@ impl RestSettings {
         slurm.set_flag("insecure", &mut self.insecure);
     }
 
-    /// Checks that its keys fit each other.
+    /// Checks that the keys about slurmrestd fit each other, and `conf` and `reader` too.
     pub(super) fn check(&self, has_conf: bool, reader: &ReaderChoice, problems: &mut Problems) {
         let Some(endpoint) = &self.endpoint else {
             let has_key = self.user.is_some() || self.rest_user.is_some() || self.ca_file.is_some();

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Seconds in a unit. Carbon takes every beginning of a unit's name; without one it is seconds.
+/// Carbon's units of time, and the seconds in each. Carbon accepts any beginning of a unit's name,
+/// such as `min`. A number without a unit is seconds.
 const UNITS: [(&str, u64); 6] = [
     ("years", 365 * DAY),
     ("weeks", 7 * DAY),
@@ -15,8 +16,8 @@ const UNITS: [(&str, u64); 6] = [
 
 const DAY: u64 = 86_400;
 
-/// The times for which points are kept: at the interval, and in coarser archives, each with the
-/// seconds between two points and the seconds kept.
+/// Times for which Carbon keeps points. `finest`: seconds that it keeps points at the interval.
+/// `coarser`: the other archives, each with the seconds between two points and the seconds kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Retentions {
     pub(crate) finest: u64,
@@ -24,8 +25,8 @@ pub(crate) struct Retentions {
 }
 
 impl Default for Retentions {
-    /// 14 days at the interval, so that last week's incident can be looked at; 5 minutes for 90
-    /// days, an hour for 3 years.
+    /// Keeps points at the interval for 14 days, so that last week's incident can be looked at, one
+    /// point in 5 minutes for 90 days, and one in an hour for 3 years.
     fn default() -> Self {
         Self { finest: 14 * DAY, coarser: vec![(300, 90 * DAY), (3600, 3 * 365 * DAY)] }
     }
@@ -67,7 +68,7 @@ impl FromStr for Retentions {
     }
 }
 
-/// The coarsest step: one point a day.
+/// Most seconds that an archive may have between two points: a day.
 const DAY_STEP: u32 = 86_400;
 
 impl fmt::Display for Retentions {
@@ -79,7 +80,7 @@ impl fmt::Display for Retentions {
     }
 }
 
-/// Seconds in Carbon's words, such as `90d`.
+/// Parses a time in Carbon's words, such as `90d`, into seconds. `None`: it is not in such words.
 pub(crate) fn seconds(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at_checked(digits)?;
@@ -87,7 +88,8 @@ pub(crate) fn seconds(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(*unit)
 }
 
-/// A number of seconds in Carbon's words, in the largest unit that fits; weeks are days.
+/// Formats a number of seconds in Carbon's words, in the largest unit that gives a whole number.
+/// Weeks are written as days.
 pub(crate) fn in_carbons_words(seconds: u64) -> String {
     let units = UNITS.iter().filter(|(name, _)| *name != "weeks");
     let fits = |(_, unit): &&(&str, u64)| seconds > 0 && seconds.is_multiple_of(*unit);

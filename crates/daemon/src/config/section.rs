@@ -15,14 +15,15 @@ pub(super) fn line_of(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
 }
 
-/// One table, its full name, and where its problems go.
+/// A table that is being read, with its full name and the list to which its problems are added.
 pub(super) struct Section<'p, 't> {
     name: String,
     line: usize,
     table: DeTable<'t>,
     text: &'t str,
     known: Vec<&'static str>,
-    /// The keys at the top of the file, if this is a table below it.
+    /// The keys that belong at the top of the file, so that a key of theirs in this table gets a
+    /// better message. Empty at the top itself.
     top: Vec<&'static str>,
     problems: &'p mut Problems,
 }
@@ -76,14 +77,15 @@ impl<'p, 't> Section<'p, 't> {
         self.set(key, |text| parse(text).map(Some), target);
     }
 
-    /// Reads true or false.
+    /// Reads true or false into `target`, which stays as it is if the key is absent or wrong.
     pub(super) fn set_flag(&mut self, key: &'static str, target: &mut bool) {
         let parse =
             |value: &DeValue<'_>| value.as_bool().ok_or_else(|| expected("true or false", value));
         self.set_value(key, parse, target);
     }
 
-    /// Reads a whole number that `parse` accepts.
+    /// Reads a whole number that `parse` accepts into `target`, which stays as it is if the key is
+    /// absent or wrong.
     pub(super) fn set_number<T>(
         &mut self,
         key: &'static str,
@@ -115,7 +117,8 @@ impl<'p, 't> Section<'p, 't> {
         }
     }
 
-    /// A table of this table.
+    /// Returns the table `key` below this one. `None`: it is absent, or is no table, which is a
+    /// problem.
     pub(super) fn section(&mut self, key: &'static str) -> Option<Section<'_, 't>> {
         self.known.push(key);
         let value = self.table.remove(key)?;
@@ -124,8 +127,8 @@ impl<'p, 't> Section<'p, 't> {
         self.table_in(key, value, &wrong)
     }
 
-    /// An array of tables of this table, in their order; `visit` keeps the borrow of the problems
-    /// short.
+    /// Calls `visit` with each table of the array of tables `key`, in their order, and with their
+    /// number. A callback keeps the borrow of the problems short.
     pub(super) fn each_section(
         &mut self,
         key: &'static str,
@@ -146,7 +149,8 @@ impl<'p, 't> Section<'p, 't> {
         }
     }
 
-    /// The table that `value` is; if it is none, that is a problem.
+    /// Returns `value` as a table below this one. `None`: it is no table, and `wrong` is the text
+    /// of the problem.
     fn table_in(
         &mut self,
         key: &str,
@@ -177,7 +181,7 @@ impl<'p, 't> Section<'p, 't> {
         }
     }
 
-    /// A problem of the whole table.
+    /// Adds a problem with `key` at the line where the table begins.
     pub(super) fn problem(&mut self, key: &str, text: String) {
         self.problem_at(self.line, key, text);
     }
@@ -218,7 +222,7 @@ fn expected(what: &str, instead: &DeValue<'_>) -> String {
     format!("expected {what}, found {article} {}", instead.type_str())
 }
 
-/// A value that only lacks its quotes.
+/// Returns the text of a number that would be a string with quotes. `None` for other values.
 fn literal<'v>(value: &'v DeValue<'_>) -> Option<&'v str> {
     match value {
         DeValue::Integer(integer) => Some(integer.as_str()),

@@ -7,7 +7,7 @@ use carbon::{Address, Tls};
 use super::section::Section;
 use super::value::{path, text};
 
-/// TLS to `address`, where the destination has it.
+/// Reads a destination's keys for TLS. `None`: TLS is off, or cannot be used as it is configured.
 pub(super) fn read_tls(carbon: &mut Section<'_, '_>, address: Option<&Address>) -> Option<Tls> {
     let mut tls = false;
     let mut close_notify = true;

@@ -7,7 +7,8 @@ use size::Size;
 
 use super::{LogFormat, ReaderChoice};
 
-/// Seconds, as Carbon's slots are no finer.
+/// Parses an interval into seconds: whole seconds, because Carbon's slots are no finer, from 1 s to
+/// 1 h.
 pub(crate) fn interval(text: &str) -> Result<u32, String> {
     let duration = duration(text)?;
     if duration.subsec_nanos() != 0 {
@@ -21,13 +22,14 @@ pub(crate) fn interval(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("{text:?} is not between 1s and 1h"))
 }
 
-/// An interval on a command line, in seconds. A number without a unit is seconds.
+/// Parses an interval on a command line into seconds. Here, unlike in the file, a number needs no
+/// unit and is seconds.
 pub(crate) fn seconds(text: &str) -> Result<u32, String> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { interval(&format!("{text}s")) } else { interval(text) }
 }
 
-/// A duration as a person writes it.
+/// Parses a duration as a person writes it, such as `30s` or `12h`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     // To humantime it is a month.
     if text.contains('M') {
@@ -41,7 +43,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// A duration within bounds that only a slip of the unit leaves.
+/// Returns a parser of durations from `least` to `most`, both included. They are so far apart that
+/// only a wrong unit exceeds them.
 pub(super) fn between(
     least: Duration,
     most: Duration,
@@ -74,7 +77,7 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     if path.is_absolute() { Ok(path) } else { Err(format!("{text:?} is not an absolute path")) }
 }
 
-/// One of a few words, each with its value.
+/// Returns a parser that accepts one of a few words and gives the value of that word.
 pub(super) fn one_of<T: Copy, const N: usize>(
     words: [(&str, T); N],
 ) -> impl Fn(&str) -> Result<T, String> {

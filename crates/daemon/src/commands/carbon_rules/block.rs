@@ -4,15 +4,16 @@
 //! if two sections have the same name, and an indented line continues the value above it, also
 //! across comments and empty lines.
 
-/// Beginnings of the lines above and below a block; the block's name follows.
+/// Beginning of the line above a block. The block's name follows.
 const BEGIN: &str = "# BEGIN slurm-graphite carbon-rules";
+/// Beginning of the line below a block. The block's name follows.
 const END: &str = "# END slurm-graphite carbon-rules";
 
-/// One block.
+/// A block of rules, with the marker lines around it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// Distinguishes the block from others of the same file: the prefix, where the rules depend on
-    /// it.
+    /// Name that distinguishes the block from others of the same file: the prefix, or nothing if
+    /// the rules are the same for every prefix.
     name: String,
     /// The block with both markers, and with the end of the last line.
     pub(crate) text: String,
@@ -43,11 +44,12 @@ pub(crate) enum BlockError {
     NoSection(usize),
 }
 
-/// A line of a file.
+/// A line of a file of Carbon's, with its end.
 struct Line<'a> {
     number: usize,
     text: &'a [u8],
-    /// The name of the block that it is in, and the number of its first line; `None`: the site's.
+    /// Name of the block that the line is in, and the number of that block's first line. `None`:
+    /// the line is the site's own.
     block: Option<(&'a [u8], usize)>,
 }
 
@@ -60,13 +62,14 @@ impl Block {
         }
     }
 
-    /// The only block of a file of ours, which has no name.
+    /// Makes a block of the text of a shipped file, `file`, which has the markers already. The
+    /// block has no name.
     pub(super) fn shipped(file: &str) -> Self {
         Self { name: String::new(), text: file.to_owned() }
     }
 
-    /// The file with this block instead of the one with its name: above all rules of the site, and
-    /// otherwise unchanged.
+    /// Returns the file with this block in place of the one with its name. The block is above all
+    /// rules of the site, and the rest of the file is unchanged.
     pub(crate) fn put_into(&self, file: &[u8]) -> Result<Vec<u8>, BlockError> {
         let lines = lines(file)?;
         let parts: Vec<&[Line<'_>]> =
@@ -96,7 +99,8 @@ impl Block {
         Ok(new)
     }
 
-    /// Whether the file has this block with other rules, or several times.
+    /// Whether the file has a block of this name with other rules, or has several blocks of this
+    /// name.
     pub(crate) fn is_outdated_in(&self, file: &[u8]) -> Result<bool, BlockError> {
         let mut lines = lines(file)?;
         lines.retain(|line| self.is(std::slice::from_ref(line)));
@@ -110,7 +114,8 @@ impl Block {
             .is_some_and(|(name, _)| name == self.name.as_bytes())
     }
 
-    /// Whether these lines can be below this block.
+    /// Checks that these lines can be below this block: they begin with a section, and no section
+    /// of the block is among them.
     fn check(&self, part: &[Line<'_>]) -> Result<(), BlockError> {
         let mut significant = part.iter().filter(|line| line.is_significant()).peekable();
         if let Some(first) = significant.next_if(|first| !first.text.starts_with(b"[")) {
@@ -136,7 +141,7 @@ impl Line<'_> {
     }
 }
 
-/// Whether the file has a block, for whichever prefix.
+/// Whether the file has a block of this command, for whichever prefix.
 pub(super) fn has_one(file: &[u8]) -> bool {
     lines(file).is_ok_and(|lines| lines.iter().any(|line| line.block.is_some()))
 }

@@ -6,7 +6,7 @@
 use anyhow::Result;
 use regex::bytes::Regex;
 
-/// The file with at least `most` wherever it has a smaller number.
+/// Returns the file with `most` as the limit of every carbon-cache whose limit is lower.
 pub(super) fn raised(file: &[u8], most: u32) -> Result<Vec<u8>> {
     let limit = Regex::new(r"(?i-u)^(\s*MAX_CREATES_PER_MINUTE\s*[=:]\s*)(\S+)(\s*)$")?;
     let higher = format!("${{1}}{most}${{3}}");

@@ -21,7 +21,7 @@ use crate::trust::{Distrust, MOST_LINKS, Trusted, names};
 pub(super) struct ConfLocation {
     pub(super) folder: File,
     pub(super) name: OsString,
-    /// The path to show to people.
+    /// Path of the file behind all links, for messages.
     pub(super) path: PathBuf,
 }
 
@@ -78,13 +78,13 @@ impl ConfLocation {
         }
     }
 
-    /// Whether its folder has a file, or a link, of this name.
+    /// Whether the file's folder has a file or a link with this name.
     pub(super) fn has_neighbour(&self, name: &OsStr) -> bool {
         open_at(&self.folder, name, OFlags::PATH | OFlags::NOFOLLOW).is_ok()
     }
 
-    /// The file as it is. A link that somebody has put there since is refused, and a pipe does not
-    /// hang.
+    /// Reads the metadata and the bytes of the file. If somebody has put a link there meanwhile, it
+    /// is refused, and a pipe does not hang.
     pub(super) fn read_file(&self) -> Result<(Metadata, Vec<u8>), Error> {
         let mut file = open_at(
             &self.folder,
@@ -101,7 +101,7 @@ impl ConfLocation {
     }
 }
 
-/// The error with what to do about it.
+/// Adds to an error about a file of Carbon's what to do about it.
 pub(super) fn explain(error: Error) -> anyhow::Error {
     match error.kind() {
         ErrorKind::NotFound => anyhow!("{error}. Is this the folder with Carbon's configuration?"),
@@ -116,8 +116,9 @@ pub(super) fn explain(error: Error) -> anyhow::Error {
     }
 }
 
-/// An error if another user than root may put something else in this folder: under a name that is
-/// free, or in place of what is there, which a sticky folder only allows its owner.
+/// Returns an error if another user than root may put something else in this folder, under the name
+/// that root is to use. `next`: owner of what has that name, if anything has. In a sticky folder
+/// only that owner may replace it.
 fn refuse_others(trusted: &Trusted, folder: &Stat, next: Option<u32>) -> Result<()> {
     let why = "and a user who may write there could make root write anywhere";
     let is_sticky = Mode::from_raw_mode(folder.st_mode).contains(Mode::SVTX);

@@ -44,7 +44,7 @@ impl<'a> Staged<'a> {
         written.map(|()| staged)
     }
 
-    /// Takes the file's place.
+    /// Puts the new text in the place of the file.
     pub(super) fn commit(self) -> Result<()> {
         let Self { place, temporary, target } = &self;
         renameat(&place.folder, temporary, &place.folder, target)

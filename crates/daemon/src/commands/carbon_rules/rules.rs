@@ -10,7 +10,8 @@ use crate::config::retentions::{Retentions, in_carbons_words};
 
 const DAY: u64 = 86_400;
 
-/// Users come and go, and each has files of his own: a month of them is enough.
+/// Seconds for which points of single users are kept in a coarser archive: a month. Users come and
+/// go, and each has files of their own.
 const OF_USERS: u64 = 30 * DAY;
 
 /// The block of storage-schemas.conf. Blocks for several prefixes can be in one file, so their
@@ -58,15 +59,16 @@ pub(crate) fn aggregation() -> Block {
     Block::shipped(include_str!("../../../../../config/carbon/storage-aggregation.conf"))
 }
 
-/// Seconds for which the finest archive is kept: an older tick would overwrite a rolled-up value.
+/// Returns the seconds for which the finest archive is kept. It must be as long as a tick may be
+/// late, because a tick that is older would overwrite a rolled-up value.
 fn finest(config: &Config) -> u64 {
     let limits = &config.queue.limits;
     let late = limits.max_age.max(limits.resend_window).as_secs().div_ceil(DAY).saturating_mul(DAY);
     late.max(config.retentions.finest)
 }
 
-/// The families of surveys by their interval, s; those that are off too, for the day when they are
-/// on.
+/// Returns the families of all surveys by their interval, s. Surveys that are off are among them,
+/// for the day when they are on.
 fn surveys(config: &Config) -> BTreeMap<u32, Vec<&'static str>> {
     let mut surveys: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
     for (collector, settings) in
@@ -77,7 +79,7 @@ fn surveys(config: &Config) -> BTreeMap<u32, Vec<&'static str>> {
     surveys
 }
 
-/// Seconds between two points, and seconds kept.
+/// An archive of whisper: seconds between two points, and seconds kept.
 type Archive = (u32, u64);
 
 /// The archives, the finest first. Whisper needs every step to be a multiple of the finer one's,
@@ -95,7 +97,8 @@ fn archives(settings: &Retentions, finest: u64, interval: u32) -> Vec<Archive> {
     archives
 }
 
-/// A month of them, with one coarser archive at most.
+/// Formats archives for the points of single users: the finest, and one coarser archive at most,
+/// which keeps about a month.
 fn of_users(mut archives: Vec<Archive>) -> String {
     let finest = archives.first().map_or(0, |(_, kept)| *kept);
     archives.truncate(2);
@@ -114,8 +117,9 @@ fn in_words(archives: Vec<Archive>) -> String {
     words.collect::<Vec<_>>().join(",")
 }
 
-/// `cluster` also lets `cluster.{cluster}` through, so that one rule serves both. A name with tags
-/// begins with the family.
+/// Returns the pattern of all paths below `prefix`. That of `cluster` also matches
+/// `cluster.{cluster}`, so that one rule serves both. It also matches names with tags, which begin
+/// with the family.
 fn pattern(prefix: &str) -> String {
     let any = "[^.]+";
     let fixed = prefix.replace('.', r"\.").replace("{cluster}", any).replace("{host}", any);
@@ -205,7 +209,7 @@ mod tests {
         );
     }
 
-    /// Every value of the configuration, up to a year.
+    /// Tries values of `max_age` up to a year, the longest that is legal.
     #[test]
     fn the_finest_archive_is_as_long_as_a_tick_may_be_late() {
         for (queue, expected) in [

@@ -12,8 +12,8 @@ use crate::commands::read_once;
 use crate::config::Config;
 use crate::survey::HIDDEN_REMEDY;
 
-/// `reading` is what slurmctld has answered. Returns the jobs that ended in the last hour, or in
-/// `window` if that is longer.
+/// Checks slurmdbd, if a collector reads it. `reading` is slurmctld's answer. Returns the jobs that
+/// ended in the last hour, or in `window` if that is longer.
 pub(super) async fn check(
     config: &Config,
     reading: Option<&Reading>,
@@ -50,7 +50,8 @@ pub(super) async fn check(
     jobs
 }
 
-/// The line of finished jobs, with them; the error is the line without them.
+/// Reads the finished jobs. Returns the line about them and the jobs. An error is the line that
+/// says why there are none.
 async fn finished(
     config: &Config,
     plan: Plan,
@@ -79,8 +80,8 @@ async fn finished(
     Ok((ids(config, plan, last_hour.count()), *finished))
 }
 
-/// Whether the queue has room for the ids of all jobs that are read again, if every hour has as
-/// many `jobs` as the last one.
+/// Returns the line about the ids of finished jobs: whether the queue has room for those of all
+/// jobs that are read again, if every hour has as many `jobs` as the last one.
 fn ids(config: &Config, plan: Plan, jobs: usize) -> CheckLine {
     let hours = usize::try_from(plan.kept_seconds() / HOUR).unwrap_or(usize::MAX).saturating_add(1);
     let ids = jobs.saturating_mul(hours);

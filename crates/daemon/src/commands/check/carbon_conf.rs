@@ -1,4 +1,4 @@
-//! The place of Carbon's own configuration.
+//! Finds the file with the rules of the Carbon that a destination names.
 //!
 //! It can be read if Carbon is on this host, or if a copy of its folder is named. A file on this
 //! host says nothing about a Carbon elsewhere, nor about another Carbon here. So the ports in
@@ -15,13 +15,13 @@ use super::ini::{IniSection, caches};
 use super::read_text;
 use crate::config::Config;
 
-/// Debian's place, and that of everybody else.
+/// Usual folders of Carbon's configuration: Debian's, and everybody else's.
 const USUAL: [&str; 2] = ["/etc/carbon", "/opt/graphite/conf"];
 
-/// The folder with Carbon's files.
+/// The file with Carbon's storage schemas, next to which its other rules are.
 pub(super) struct CarbonConf {
     pub(super) schemas: PathBuf,
-    /// Whether Carbon itself reads this folder, so that a missing file is missing for Carbon too.
+    /// Whether Carbon itself reads that folder, so that a missing file is missing for Carbon too.
     pub(super) is_carbons: bool,
 }
 
@@ -74,15 +74,15 @@ pub(super) async fn find(
     others.map_or(Ok(None), Err)
 }
 
-/// Whether it is an address of this host: only such can be bound to.
+/// Whether a destination's address is one of this host: a socket can be bound to no other.
 async fn is_on_this_host(to: &Destination) -> bool {
     let looked_up = timeout(Duration::from_secs(2), carbon::look_up(to)).await;
     let Ok(Ok(addresses)) = looked_up else { return false };
     addresses.iter().any(|address| UdpSocket::bind((address.ip(), 0)).is_ok())
 }
 
-/// The ports on which the carbon-caches of this carbon.conf listen for `protocol`: as its own
-/// section says, or `[cache]`, or Carbon itself.
+/// Returns the ports on which the carbon-caches of a carbon.conf listen for `protocol`. The port of
+/// each is in its own section, else in `[cache]`, else it is Carbon's default.
 fn ports(text: &str, protocol: Protocol) -> Vec<u16> {
     let (key, default) = match protocol {
         Protocol::Pickle => ("pickle_receiver_port", 2004),

@@ -15,7 +15,8 @@ use crate::config::Config;
 /// The first release whose slurmctld sends CLOUD nodes also while they are powered down.
 const SENDS_ALL_NODES: Release = Release::new(23, 2);
 
-/// The lines of those that are off.
+/// Returns the lines about the collectors of nodes and jobs that are off, and about CLOUD nodes
+/// that slurmctld hides.
 pub(super) async fn lines(config: &Config, reading: &Reading) -> Vec<CheckLine> {
     let Some(statistics) = &reading.statistics else { return Vec::new() };
     let mut lines = Vec::new();
@@ -42,8 +43,8 @@ pub(super) async fn lines(config: &Config, reading: &Reading) -> Vec<CheckLine> 
     lines
 }
 
-/// Reads the nodes. There is nothing if they are hidden from this user or do not come: the
-/// collector would publish nothing either.
+/// Reads the list of nodes. `None`: it is hidden from this user, or did not come, and the collector
+/// would publish nothing either.
 async fn nodes(config: &Config) -> Option<(Box<Reading>, Box<Nodes>)> {
     let request = Request::new(ReplyKind::Nodes, ReplyOptions::default());
     let mut reading = read_once(config.slurm.clone(), request).await.ok()?;
@@ -52,8 +53,8 @@ async fn nodes(config: &Config) -> Option<(Box<Reading>, Box<Nodes>)> {
     (!reading.visibility.as_ref().is_some_and(is_hidden)).then_some((reading, nodes))
 }
 
-/// A slurmctld that sends powered-down CLOUD nodes as empty records also hides those that it could
-/// not resume.
+/// Returns a note if slurmctld sends powered-down CLOUD nodes as empty records, because it then
+/// also hides those that it could not resume.
 fn hides_cloud_nodes(reading: &Reading, nodes: &Nodes) -> Option<CheckLine> {
     let sends_cloud = reading.visibility.as_ref()?.private.iter().any(|word| word == "cloud");
     (reading.release < SENDS_ALL_NODES && nodes.blank > 0 && !sends_cloud).then(|| {

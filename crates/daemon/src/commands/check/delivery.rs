@@ -23,7 +23,7 @@ const STATE: &str = "/var/lib/slurm-graphite";
 /// every close looks the same.
 const REFUSAL: Duration = Duration::from_secs(1);
 
-/// Every Carbon in turn.
+/// Checks every Carbon in turn, and adds a line about each.
 pub(super) async fn check(config: &Config, canary: Option<&Batch>, report: &mut Report) {
     for to in &config.carbon {
         let line = carbon(to, canary, report).await;
@@ -99,7 +99,8 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
     CheckLine::wrong(format!("{}: {text}", title(to)), advice)
 }
 
-/// The line of a Carbon that has read the canary, or would have.
+/// Returns the line about a Carbon that has read the canary, or, without a canary, about one that
+/// reads.
 fn check_that_it_reads(to: &Destination, canary: Option<&Batch>) -> CheckLine {
     let what =
         match canary.and_then(|canary| canary.points().next()).map(|point| point.path().to_owned())
@@ -140,8 +141,8 @@ async fn speaks_tls(_: &Destination) -> bool {
     false
 }
 
-/// Sends the canary, where there is one, over a connection that `connected` has seen, within the
-/// time that Carbon gets.
+/// Connects to a Carbon, shows the connection to `connected`, and sends the canary if there is one.
+/// Carbon has to read it within `connect_timeout` and a second.
 async fn passes<C: Stream>(
     to: &Destination,
     canary: Option<&Batch>,
@@ -154,8 +155,8 @@ async fn passes<C: Stream>(
     sent.unwrap_or(Err(ConnectionError::Unread(patience)))
 }
 
-/// The canary and the proof that it was read: the receiver closes the connection in answer to our
-/// half-close, and there is another connection to it.
+/// Sends the canary, and waits for the proof that it was read: the receiver closes the connection
+/// in answer to our half-close, while another connection to it stays open.
 async fn send<C: Stream>(
     connection: C,
     to: &Destination,
@@ -183,7 +184,8 @@ async fn send<C: Stream>(
     }
 }
 
-/// Checks that the daemon can write there and that the disk has room for `max_bytes`.
+/// Checks that the daemon can write to queue.dir, and that the disk has room for `max_bytes`.
+/// Returns the line about it.
 pub(super) fn queue(config: &Config) -> CheckLine {
     let Some(dir) = &config.queue.dir else {
         return CheckLine::unknown(
@@ -233,7 +235,8 @@ pub(super) fn queue(config: &Config) -> CheckLine {
     CheckLine::good(format!("queue: {name} {writable}; {room}{unit}"))
 }
 
-/// Tries to write there; root only looks where others could lead it to another folder.
+/// Tries to write to the queue's folder. Root only looks at it, if others could lead root to
+/// another folder. Returns what a line says about it.
 fn try_or_look(dir: &Path) -> Result<String, Error> {
     match check_own_folder(dir) {
         Ok(()) => try_writing(dir).map(|()| format!("is writable by {}", me())),
@@ -271,8 +274,9 @@ const fn make_writable(why: ErrorKind) -> &'static str {
     }
 }
 
-/// Says what the systemd unit needs in addition, because this program was not started by it. `file`
-/// is the configuration, whose name is that of an instance of the template unit.
+/// Says what the systemd unit needs in addition to write to the queue's folder, which this program,
+/// not started by the unit, cannot try. `file` is the configuration, whose name is that of an
+/// instance of the template unit.
 fn unit(dir: &Path, file: Option<&Path>) -> String {
     let instance = file.and_then(Path::file_stem).map(|name| format!("{STATE}-{}", name.display()));
     if dir.starts_with(STATE) || instance.is_some_and(|state| dir.starts_with(state)) {
@@ -281,7 +285,8 @@ fn unit(dir: &Path, file: Option<&Path>) -> String {
     format!("; the systemd unit needs ReadWritePaths={} in a drop-in", dir.display())
 }
 
-/// Writes a file of its own; those that are there are only opened.
+/// Tries to write to the queue's folder: writes a new file and removes it, and opens the files that
+/// are there for writing, without a change.
 fn try_writing(dir: &Path) -> Result<(), Error> {
     let path = dir.join(format!("check-{}", std::process::id()));
     let written = File::create_new(&path).and_then(|mut file| {
@@ -306,8 +311,8 @@ fn try_writing(dir: &Path) -> Result<(), Error> {
     files(dir).try_for_each(open)
 }
 
-/// The user to whom the folder belongs, as sudo takes it, after a look at what can be seen without
-/// writing.
+/// Looks at the queue's folder without writing. Returns the user to whom it belongs, as sudo takes
+/// the name, or an error if that user could not write there.
 fn look(dir: &Path) -> Result<String, Error> {
     let folder = dir.metadata()?;
     let owner = user(folder.uid());
@@ -332,13 +337,13 @@ fn look(dir: &Path) -> Result<String, Error> {
     }
 }
 
-/// Bytes that an ordinary user may still take.
+/// Returns the free bytes of the folder's disk that an ordinary user may take.
 fn free(dir: &Path) -> Result<u64, Error> {
     let found = rustix::fs::statvfs(dir)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// The daemon's own files.
+/// Returns the regular files in the queue's folder.
 fn files(dir: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
@@ -346,7 +351,7 @@ fn files(dir: &Path) -> impl Iterator<Item = PathBuf> {
         .map(|entry| entry.path())
 }
 
-/// The bytes of the daemon's own files.
+/// Returns the bytes of the regular files in the queue's folder.
 fn taken(dir: &Path) -> u64 {
     files(dir).filter_map(|path| path.symlink_metadata().ok()).map(|metadata| metadata.len()).sum()
 }

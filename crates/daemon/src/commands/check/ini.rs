@@ -9,8 +9,8 @@ pub(super) struct IniSection {
     keys: Vec<(String, String)>,
 }
 
-/// Every section in its order. Anything that is neither a section nor a key is ignored, because
-/// Carbon itself reports a broken file.
+/// Parses a file into its sections, in their order. A line that is neither a section nor a key is
+/// ignored, because Carbon itself reports a broken file.
 pub(super) fn parse(text: &str) -> Vec<IniSection> {
     let mut sections: Vec<IniSection> = Vec::new();
     for line in text.lines() {

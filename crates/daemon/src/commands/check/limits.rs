@@ -5,10 +5,12 @@ use std::time::Duration;
 use super::CheckLine;
 use crate::config::Config;
 
-/// TimeoutStopSec of the unit, and stopwaitsecs of supervisord, as they are shipped.
+/// Time after which a daemon that must stop is killed: TimeoutStopSec of the unit, and stopwaitsecs
+/// of supervisord, as they are shipped.
 const KILLED_AFTER: Duration = Duration::from_secs(30);
 
-/// A note for each. None is wrong enough to refuse a reload.
+/// Returns a note for each limit that makes another useless. None is wrong enough to refuse a
+/// reload.
 pub(super) fn lines(config: &Config) -> Vec<CheckLine> {
     let limits = &config.queue.limits;
     let interval = Duration::from_secs(config.interval.into());
@@ -57,7 +59,7 @@ pub(super) fn lines(config: &Config) -> Vec<CheckLine> {
 mod tests {
     use super::*;
 
-    /// Each of these was "✓ configuration", and nothing else.
+    /// Guards against "✓ configuration", and nothing else, for each of these configurations.
     #[test]
     fn a_limit_that_makes_another_useless_is_said() {
         let lines = |toml: &str| -> Vec<String> {

@@ -11,9 +11,9 @@ use crate::config::{Config, ConfigFile, Flags, default_paths};
 const ADVICE: &str = "Two daemons would write the same paths: prefix = \"cluster.{cluster}\", with \
     a slurm.conf for each.";
 
-/// A line for each other configuration with the same paths. Those of other folders are trials. Only
-/// a problem where `connects`: a file that is not in use must not stop a reload, which checks its
-/// own file first.
+/// Returns a line for each other configuration with the same paths. Configurations in other folders
+/// are trials. Without `connects` the line is only a note: a file that is not in use must not stop
+/// a reload, which checks its own file first.
 pub(super) fn lines(config: &Config, connects: bool) -> Vec<CheckLine> {
     let Some(file) = &config.file else { return Vec::new() };
     let is_default =
@@ -41,8 +41,8 @@ pub(super) fn lines(config: &Config, connects: bool) -> Vec<CheckLine> {
     others.into_iter().filter_map(line).collect()
 }
 
-/// Whether both would write the same paths. The cluster's name tells them apart only if each asks
-/// another Slurm.
+/// Whether the daemons of both configurations would write the same paths. The cluster's name tells
+/// the paths apart only if each daemon asks another Slurm.
 fn share_paths(config: &Config, other: &Config) -> bool {
     let is_told_apart = config.prefix.has_cluster() && config.slurm != other.slurm;
     config.prefix == other.prefix && !is_told_apart

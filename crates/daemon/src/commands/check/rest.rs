@@ -12,7 +12,8 @@ use crate::commands::{Mark, read_once};
 use crate::config::Config;
 use crate::source::SourceError;
 
-/// Returns the reading that slurmctld gave.
+/// Checks slurmrestd, and slurmctld behind it. Returns the reading that slurmctld gave, if it gave
+/// one.
 pub(super) async fn check(
     config: &Config,
     endpoint: &Endpoint,
@@ -53,8 +54,8 @@ pub(super) async fn check(
     outcome.ok().map(|reading| *reading)
 }
 
-/// Whether the file has a token; what is wrong with its mode is only a problem where it is
-/// connected.
+/// Checks that `token_file`, if it is set, has a token. A mode of the file that is too open is a
+/// problem only with --connect, and here a note.
 pub(super) fn token_file(config: &Config) -> Option<CheckLine> {
     let mut file = TokenFile::new(config.slurm.rest.token_file.clone()?);
     if let Err(error) = file.read_again() {
@@ -95,7 +96,8 @@ fn before(stage: Stage, endpoint: &Endpoint, rest: &Rest) -> Vec<CheckLine> {
     lines.into_iter().flatten().map(CheckLine::good).collect()
 }
 
-/// The token's name and end.
+/// Returns the line about the token: for which user it is, when it expires, and whether its file is
+/// safe.
 fn token(rest: &Rest) -> CheckLine {
     let Some(token) = &rest.token else { return CheckLine::unknown("token: not used") };
     let user = token.user.as_deref().unwrap_or("(unknown)");

@@ -10,7 +10,7 @@ use slurm_points::metric::Rollup;
 use super::ini::{self, IniSection};
 use crate::config::retentions::seconds;
 
-/// A rule, what it says, and where it applies.
+/// A rule of Carbon's: its title, the paths for which it is, and its archive or roll-up.
 pub(super) struct Rule<T> {
     /// `[section]`, or `no rule`, where Carbon's own default applies.
     pub(super) title: String,
@@ -18,10 +18,10 @@ pub(super) struct Rule<T> {
     pub(super) says: T,
 }
 
-/// Seconds a point, and seconds kept.
+/// An archive of whisper: seconds between two points, and seconds kept.
 type Archive = (u64, u64);
 
-/// A rule that cannot be followed.
+/// A reason why a rule of Carbon's cannot be judged.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RuleError {
     #[error("[{0}] has a pattern that only Python can read: {1}")]
@@ -30,7 +30,8 @@ pub(super) enum RuleError {
     Retentions(String, String),
 }
 
-/// `60s:1d,5m:30d`, the finest first; a bare number of the second kind counts points.
+/// Parses retentions, such as `60s:1d,5m:30d`, into archives, the finest first. In the place of a
+/// time, a bare number counts points. `None`: Carbon could not read them.
 fn archives(text: &str) -> Option<Vec<Archive>> {
     let archive = |text: &str| {
         let (step, kept) = text.trim().split_once(':')?;
@@ -46,7 +47,7 @@ fn archives(text: &str) -> Option<Vec<Archive>> {
     Some(archives)
 }
 
-/// Whether whisper takes them; Carbon passes over a rule whose archives it does not.
+/// Whether whisper accepts these archives, the finest first. Carbon passes over a rule with others.
 fn are_valid(archives: &[Archive]) -> bool {
     archives.windows(2).all(|pair| match *pair {
         [(step, kept), (coarser, longer)] => {
@@ -56,7 +57,8 @@ fn are_valid(archives: &[Archive]) -> bool {
     })
 }
 
-/// The finest archives that storage-schemas.conf says, followed by Carbon's own.
+/// Returns the rules of storage-schemas.conf, each with its finest archive. The last one is
+/// Carbon's default, which matches every path.
 pub(super) fn schemas(text: &str) -> Result<Vec<Rule<Archive>>, RuleError> {
     rules(text, (60, 7 * 86_400), |section| {
         let Some(retentions) = section.get("retentions") else { return Ok(None) };
@@ -66,8 +68,9 @@ pub(super) fn schemas(text: &str) -> Result<Vec<Rule<Archive>>, RuleError> {
     })
 }
 
-/// The rules of storage-aggregation.conf, followed by Carbon's own; `None` is a method that fits
-/// none of our figures.
+/// Returns the rules of storage-aggregation.conf, each with its roll-up. The last one is Carbon's
+/// default, which matches every path. A roll-up of `None` is a method that fits none of our
+/// figures.
 pub(super) fn aggregations(text: &str) -> Result<Vec<Rule<Option<Rollup>>>, RuleError> {
     rules(text, Some(Rollup::Average), |section| {
         Ok(Some(match section.get("aggregationmethod").unwrap_or("average") {

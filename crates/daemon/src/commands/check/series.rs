@@ -28,7 +28,7 @@ pub(super) struct Series {
     prefix: String,
     /// The paths without the prefix.
     below: BTreeSet<String>,
-    /// Everything that is enabled could be read.
+    /// Whether everything that is enabled could be read, so that no series is missing.
     is_complete: bool,
 }
 
@@ -37,13 +37,14 @@ impl Series {
         self.below.len()
     }
 
-    /// Every path.
+    /// Returns every path, with the prefix.
     pub(super) fn paths(&self) -> impl Iterator<Item = String> {
         self.below.iter().map(|below| format!("{}.{below}", self.prefix))
     }
 }
 
-/// Counts them; `first` is what slurmctld has answered, `finished` what slurmdbd has.
+/// Counts the series and reports their number. `first` is slurmctld's answer to an earlier check,
+/// `finished` slurmdbd's; `None`: it gave none, or was not asked.
 pub(super) async fn check(
     config: &Config,
     first: &Reading,
@@ -142,7 +143,8 @@ fn complete(config: &Config, paths: &mut BTreeSet<String>) {
     paths.append(&mut later);
 }
 
-/// The `documented` level, whose last component is fixed, below the part of `level` that it shares.
+/// Returns the level next to `level` for which `documented`, whose last component is fixed, stands:
+/// `slurm_jobs.partition.p.waiting` is next to `slurm_jobs.partition.p.state.running`.
 fn neighbor(documented: &str, level: &str) -> Option<String> {
     let (parent, last) = documented.rsplit_once('.').filter(|(_, last)| !last.starts_with('<'))?;
     let shared: Vec<&str> = level.split('.').take(parent.split('.').count()).collect();

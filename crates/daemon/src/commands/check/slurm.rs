@@ -22,24 +22,27 @@ use crate::config::{Config, ReaderChoice};
 use crate::follow::{Follow, ahead_of};
 use crate::source::{NoReader, ReaderKind, ReaderMemory, Source, SourceError, TOKEN, conf};
 
-/// munged itself gives a silent client two seconds.
+/// Time that munged gets for an answer, and a file system for slurm.conf. munged itself gives a
+/// silent client as long.
 const PATIENCE: Duration = Duration::from_secs(2);
 const NO_MUNGE: &str = "munge: not used (see AuthType in slurm.conf)";
 
-/// The settings of slurm.conf that matter here.
+/// The settings of slurm.conf that `check` needs, and whether they are certain.
 struct SlurmConf {
     /// munged's socket, where munge is used.
     munge: Option<PathBuf>,
-    /// The file was read, and what it includes.
+    /// Whether slurm.conf and the files that it includes could be read.
     certain: bool,
     is_absent: bool,
 }
 
-/// Whether munged answers; `TimedOut` if it is silent. `None`: munge is not used.
+/// The result of asking munged: an error if it does not answer, `TimedOut` if it is silent. `None`:
+/// munge is not used.
 type Munge = Option<Result<()>>;
 
-/// libslurm would wait for ever for a munged that is stopped, and most of a minute for one that was
-/// killed and left its socket behind; where there is no socket it gives up after two seconds.
+/// Whether munged's state delays libslurm. It would wait for ever for a munged that is stopped, and
+/// most of a minute for one that was killed and left its socket behind. Without a socket it gives
+/// up after two seconds.
 fn delays_libslurm(munge: &Munge) -> bool {
     let error = munge.as_ref().and_then(|answer| answer.as_ref().err());
     error.is_some_and(|error| {
@@ -47,7 +50,7 @@ fn delays_libslurm(munge: &Munge) -> bool {
     })
 }
 
-/// Returns the reading that slurmctld gave.
+/// Checks slurm.conf, munge and slurmctld. Returns the reading that slurmctld gave, if it gave one.
 pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Reading> {
     let Some(conf) = slurm_conf(config, report).await else {
         report
@@ -127,7 +130,7 @@ fn reader(kind: ReaderKind, reading: &Reading, config: &Config) -> CheckLine {
     }
 }
 
-/// Whether this host is one of SlurmctldHost.
+/// Checks for `[slurm] follow` that this host is one of SlurmctldHost. Returns the line about it.
 async fn follow(config: &Config) -> CheckLine {
     let Some((ahead, _)) = ahead_of(read_once(config.slurm.clone(), Follow::request()).await)
     else {
@@ -229,8 +232,8 @@ fn selinux_enforces() -> bool {
     std::fs::read_to_string("/sys/fs/selinux/enforce").is_ok_and(|text| text.trim() == "1")
 }
 
-/// slurm.conf and how it was found; `None` where there is one that cannot be read, or none where
-/// one was named.
+/// Finds slurm.conf, and reports where it is. `None`: it cannot be read, or one was named that does
+/// not exist.
 async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
     let (candidates, how) = match conf::named(config.slurm.conf.as_deref()) {
         Some((path, by)) => (vec![path], format!(" ({by} names it)")),
@@ -261,7 +264,8 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
     Some(SlurmConf { is_absent: true, ..SlurmConf::from_munge(Err(String::new())) })
 }
 
-/// The line that only libslurm may find a slurm.conf.
+/// Returns the line about a host without slurm.conf in its usual places: only libslurm may find
+/// one.
 fn no_slurm_conf() -> CheckLine {
     CheckLine::unknown(format!(
         "slurm.conf: there is no {}; libslurm looks in its own place, then asks a configless \
@@ -285,7 +289,8 @@ impl SlurmConf {
     }
 }
 
-/// The half-close barrier, as with Carbon.
+/// Asks munged whether it answers, as a Carbon is asked: it closes a connection that was
+/// half-closed.
 async fn ask_munge(socket: &Path) -> Result<()> {
     let ask = async {
         let mut stream = UnixStream::connect(socket).await?;
@@ -295,7 +300,7 @@ async fn ask_munge(socket: &Path) -> Result<()> {
     timeout(PATIENCE, ask).await?
 }
 
-/// µs in ms, to the tenth.
+/// Formats µs as ms with one decimal.
 pub(super) fn milliseconds(elapsed: u64) -> String {
     format!("{}.{}", elapsed / 1000, elapsed % 1000 / 100)
 }

@@ -18,8 +18,8 @@ use crate::host::host;
 use crate::self_metrics;
 use crate::tagged::tagged;
 
-/// A figure at a declared level, under its path, or its name with tags where no destination gets
-/// paths.
+/// A figure that the daemon may send, at a documented level. It has a path, or a name with tags if
+/// no destination gets paths.
 struct Figure {
     /// The path, in which the documentation's word stands for what varies: the rules are the same
     /// for every user or partition.
@@ -29,8 +29,8 @@ struct Figure {
     every: u32,
 }
 
-/// A note about a queue whose ticks may be older than `[graphite] retentions` keeps their finest
-/// points, where the rules are not known.
+/// Returns a note if ticks in the queue may be older than `[graphite] retentions` keeps the finest
+/// points. It is for a Carbon whose rules are not known.
 pub(super) fn long_queue(config: &Config) -> Option<CheckLine> {
     let (key, needed) = longest(config);
     (needed > config.retentions.finest).then(|| {
@@ -106,14 +106,15 @@ fn outdated(
     ))
 }
 
-/// The option that a command needs in order to read the same configuration.
+/// Returns the option with which a command reads the same configuration, or nothing if it does so
+/// without one.
 fn with_file(config: &Config) -> String {
     let other = config.file.as_ref().filter(|file| !default_paths().contains(file));
     other.map_or_else(String::new, |file| format!(" --config {}", file.display()))
 }
 
-/// Advice to run the command that writes the rules where Carbon reads them: one remedy for all of
-/// its files.
+/// Returns the advice to run the command that writes the rules where Carbon reads them: one remedy
+/// for all of its files. `None`: they are a copy, not Carbon's own.
 fn write_here(config: &Config, place: &CarbonConf) -> Option<String> {
     let folder = place.schemas.parent().filter(|_| place.is_carbons)?;
     let (with, folder) = (with_file(config), folder.display());
@@ -122,7 +123,8 @@ fn write_here(config: &Config, place: &CarbonConf) -> Option<String> {
     ))
 }
 
-/// Every figure that may be sent. `None` without the cluster's name.
+/// Returns every figure that may be sent. `None`: the prefix needs the cluster's name, which is not
+/// known.
 fn figures(config: &Config, cluster: Option<&str>) -> Option<Vec<Figure>> {
     let host = host();
     let prefix = config.prefix.expand(cluster, &host)?;
@@ -193,7 +195,8 @@ fn schemas(
 /// The effect of Carbon's rules on the figures.
 #[derive(Default)]
 struct Judgement {
-    /// The rules that fit, by the interval of the figures that they are the first to match, s.
+    /// The rules that fit, by the seconds between two points of the figures for which they are the
+    /// first to match.
     fitting: BTreeMap<u32, Vec<String>>,
     /// The rules that do not fit, each with what to do.
     misfits: Vec<(String, String)>,
@@ -230,8 +233,8 @@ fn judge(
     judged
 }
 
-/// The misfit of a rule, with what to do; `None` if the rule fits figures that come `every` so many
-/// seconds.
+/// Returns what is wrong with a rule for figures that come every `every` seconds, and what to do.
+/// `None`: the rule fits.
 fn misfit(
     config: &Config,
     place: &CarbonConf,
@@ -330,7 +333,7 @@ fn aggregation(
     Ok([line].into_iter().chain(outdated).collect())
 }
 
-/// MAX_CREATES_PER_MINUTE against the series that Carbon does not have yet.
+/// Compares MAX_CREATES_PER_MINUTE with the number of series that Carbon does not have yet.
 fn creates(
     config: &Config,
     place: &CarbonConf,
@@ -391,7 +394,7 @@ mod tests {
         CarbonConf { schemas: "/copy/storage-schemas.conf".into(), is_carbons: false }
     }
 
-    /// Two files were wrong, and each had a remedy of its own.
+    /// Guards against two files that are wrong and have a remedy each.
     #[test]
     fn where_carbon_is_on_this_host_one_command_mends_both_files() {
         let folder = tempfile::tempdir().unwrap();

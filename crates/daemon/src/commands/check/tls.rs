@@ -12,14 +12,16 @@ use super::{CheckLine, rights, title};
 use crate::clock;
 use crate::config::Config;
 
-/// A certificate that expires sooner gets a remark.
+/// Time before the end of a certificate from which on it gets a note.
 const SOON: Duration = Duration::from_secs(14 * DAY);
 const DAY: u64 = 86_400;
-/// A file with more authorities than that is the system's own list.
+/// Most authorities in a `ca_file` that are shown one by one. A file with more of them is the
+/// system's own list.
 const MOST_NAMED: usize = 4;
 
-/// The files of every destination. Only a problem where `connects`, as far as they can be read: a
-/// reload, which checks its own file first, makes nothing worse.
+/// Returns the lines about the TLS files of every destination. If `connects` is false, a client's
+/// certificate that has expired is only a note: a reload, which checks its own file first, makes
+/// nothing worse.
 pub(super) fn files(config: &Config, connects: bool) -> Vec<CheckLine> {
     let mut lines = Vec::new();
     for to in &config.carbon {
@@ -110,7 +112,8 @@ fn expiry(name: &str, certificate: &Certificate, is_needed: bool) -> CheckLine {
     }
 }
 
-/// Says when it expires, and whether that is soon or over.
+/// Says when a certificate expires, and whether that is soon or over. `at` and `now` are in Unix
+/// seconds.
 fn expires(at: u64, now: u64) -> (String, bool) {
     let day = clock::local(i64::try_from(at).unwrap_or(i64::MAX), "%Y-%m-%d");
     match at.checked_sub(now) {

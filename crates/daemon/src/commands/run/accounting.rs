@@ -8,8 +8,9 @@ use crate::clock::unix_now;
 use crate::source::Outcome;
 
 impl Daemon {
-    /// A round, where one is due at this tick, which is published only where it `counts`.
-    /// `statistics` are this tick's: the records that slurmctld could not tell slurmdbd.
+    /// Begins a round of finished jobs if one is due at this tick. If `counts` is false, jobs are
+    /// only marked as seen. `statistics` are this tick's; they say how many records slurmctld could
+    /// not send to slurmdbd, and how many jobs it has started.
     pub(super) fn begin_accounting(
         &mut self,
         timestamp: i64,
@@ -32,7 +33,7 @@ impl Daemon {
         accounting.begin_round(timestamp, now, counts);
     }
 
-    /// slurmdbd has answered, or has not.
+    /// Handles slurmdbd's reply with finished jobs, or its absence.
     pub(super) fn handle_slurmdbd_reply(&mut self, outcome: Outcome) {
         let Some(accounting) = &mut self.cluster.finished else { return };
         let mut counted = None;

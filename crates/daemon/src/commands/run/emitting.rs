@@ -25,8 +25,8 @@ impl Daemon {
         if is_provisional { self.queue.push_provisional(batch) } else { self.queue.push(batch) }
     }
 
-    /// Takes the outcome of the statistics' request, and the tick that it is for, if its slot is
-    /// not over.
+    /// Publishes the outcome of a request for the statistics. `tick` is the tick that it is for,
+    /// Unix seconds. `None`: the slot of that tick is over, so a reading is discarded.
     pub(super) fn publish_answer(&mut self, tick: Option<i64>, outcome: Outcome) {
         let outcome = outcome.and_then(|reading| self.of_this_cluster(reading));
         if outcome.as_ref().is_ok_and(|reading| reading.reply == Some(Reply::Standby)) {
@@ -55,7 +55,7 @@ impl Daemon {
         self.send_status();
     }
 
-    /// A reading, unless it is another cluster's.
+    /// Returns the reading, or an error if it is another cluster's.
     fn of_this_cluster(&mut self, reading: Box<Reading>) -> Outcome {
         match &reading.cluster {
             Some(new) if !self.accept_cluster_name(new) => {
@@ -143,7 +143,8 @@ impl Daemon {
         is_published
     }
 
-    /// Makes a batch of its own of what a survey has found out: the tick's own has long been sent.
+    /// Makes a batch of the result of a survey, and hands it to the queue. The batch of the
+    /// survey's tick was sent long before.
     pub(super) fn emit_survey(&mut self, done: RoundResult) {
         let Some(prefix) = self.config.prefix.expand(self.cluster.name(), &self.host) else {
             return;
@@ -153,7 +154,8 @@ impl Daemon {
         self.push(&batch, self.cluster.is_isolated());
     }
 
-    /// Counts what was refused, and logs what was collected, which tests compare with what arrived.
+    /// Counts the points that the batch refused, and traces those that it has. Tests compare the
+    /// trace with the points that arrived.
     pub(super) fn note_batch(&mut self, batch: &Batch) {
         add_to(&mut self.health.points_refused, batch.refused());
         if batch.points().len() > 0 {

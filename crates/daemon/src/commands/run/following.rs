@@ -39,7 +39,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Decides about the figures that were collected while another controller may have been active.
+    /// Confirms or withdraws the figures that were collected while this host was isolated and
+    /// another controller may have been active. `outcome` is that of the newest tick.
     pub(super) fn confirm_or_withdraw(&mut self, outcome: &TickOutcome) {
         // Without `follow` this host publishes whatever others do.
         let Some(follow) = &mut self.cluster.follow else { return self.queue.confirm() };

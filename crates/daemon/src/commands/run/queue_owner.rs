@@ -13,13 +13,14 @@ use anyhow::{Result, bail};
 
 use crate::host::user;
 
-/// Time that the disk may take.
+/// Time that the disk may take to say whose the directory is.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Checks it for a second at most: a disk that hangs must not keep the daemon from starting.
+/// Checks whose the queue's directory is, for a second at most: a disk that hangs must not keep the
+/// daemon from starting.
 ///
 /// # Errors
-/// This is root, and the directory belongs to another user.
+/// The daemon runs as root, and the directory belongs to another user.
 pub(super) async fn check(dir: Option<PathBuf>) -> Result<()> {
     let Some(dir) = dir else { return Ok(()) };
     let looked =

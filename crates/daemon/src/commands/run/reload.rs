@@ -23,37 +23,38 @@ pub(super) type ReadConfig = Box<Result<Config, Problems>>;
 /// A configuration that is being read.
 pub(super) struct Loading {
     job: Job<ReadConfig>,
-    /// The configuration may have changed again since it was read.
+    /// Whether the configuration must be read once more, because another SIGHUP came meanwhile.
     again: bool,
 }
 
 impl Loading {
-    /// Waits until it has been read. Safe to cancel.
+    /// Waits until the configuration has been read. Safe to cancel.
     pub(super) async fn until_read(&self) -> ReadConfig {
         or_never(self.job.answer().await.map(std::future::ready)).await
     }
 }
 
-/// The changes that a new configuration makes, where old and new must be compared. The rest is
-/// given the new configuration, or reads it when it is needed.
+/// The parts of the daemon that a reload must change, found by comparing the old configuration with
+/// the new one. All other parts are given the new configuration, or read it when they need it.
 #[derive(Debug, PartialEq, Eq)]
 struct ReloadPlan {
     log: bool,
     grid: bool,
-    /// The folder is another, and the queue stays in the old one until a restart.
+    /// Whether queue.dir has changed. The queue stays in the old folder until a restart.
     queue_dir: bool,
-    /// Destinations that keep their connections. Others of the same name keep their ticks and
-    /// counters.
+    /// Names of the destinations that have not changed and keep their connections. A destination
+    /// that has changed under the same name keeps its ticks and counters.
     connections: Vec<String>,
     cluster: ClusterChange,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum ClusterChange {
-    /// Perhaps another cluster: nothing goes under the old one's name.
+    /// A change of `[slurm]`. The cluster may be another one, so nothing goes under the old one's
+    /// name.
     Another,
-    /// These collectors start again. Another continues with its last reading and all that it has
-    /// counted.
+    /// No change of `[slurm]`. The collectors with these names start again. Any other continues
+    /// with its last reading and all that it has counted.
     Collectors(Vec<&'static str>),
 }
 
@@ -75,8 +76,8 @@ impl ReloadPlan {
         }
     }
 
-    /// The tick under way ends without slurmctld's figures, under the old prefix: its interval or
-    /// its slurmctld is over.
+    /// Whether the tick under way ends without slurmctld's figures, under the old prefix, because
+    /// the interval or slurmctld is another.
     fn gives_up_tick(&self) -> bool {
         self.grid || self.cluster == ClusterChange::Another
     }
@@ -107,7 +108,8 @@ impl Daemon {
         self.reload(*read, logging);
     }
 
-    /// The whole new configuration, or the old one as it was.
+    /// Applies the whole new configuration. If it has problems, logs them and keeps the old one as
+    /// it was.
     fn reload(&mut self, config: Result<Config, Problems>, logging: &Logging) {
         let mut config = match config {
             Ok(config) => config,
@@ -183,7 +185,7 @@ mod tests {
     const OLD: &str = "[[carbon]]\nname = \"main\"\naddress = \"a:2004\"\n[collectors.partitions]\n\
         enabled = true\n[collectors.nodes]\nenabled = true\n";
 
-    /// The plan from OLD with this text replaced.
+    /// Returns the plan of a reload from `OLD` to the same text with `from` replaced by `to`.
     fn plan(from: &str, to: &str) -> ReloadPlan {
         assert!(OLD.contains(from), "{from}");
         let with_dir = |text: &str| Config::parse_valid(&format!("queue.dir = \"/q\"\n{text}"));

@@ -21,8 +21,8 @@ use crate::source::ReaderKind;
 
 /// Time that a start waits until the queue's files, which may be 256 MiB, have been read.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Seconds between two times that they are stored, because with users and accounts by name they are
-/// long.
+/// Least seconds between two times that memories are stored. They are long with users and accounts
+/// by name.
 const EVERY: i64 = 60;
 
 /// The name of a collector's bytes in the log.
@@ -45,7 +45,7 @@ pub(super) fn memory(queue: &Queue, collector: &str, cluster: Option<&str>) -> O
     (of.is_empty() || cluster.is_none_or(|name| name == of)).then_some(memory)
 }
 
-/// The cluster's name, and what the collector stored last.
+/// Returns the memory that the collector stored last, behind the name of its cluster.
 fn stored(queue: &Queue, collector: &str) -> Option<(String, String)> {
     let text = String::from_utf8(queue.stored(&key(collector))?.to_vec()).ok()?;
     let (cluster, memory) = text.split_once('\n')?;
@@ -56,12 +56,13 @@ fn stored(queue: &Queue, collector: &str) -> Option<(String, String)> {
 /// segment it would hold on a full disk.
 const READER: &str = "reader";
 
-/// Reads the file, and does not wait for a pipe in its place.
+/// Reads a file of queue.dir, and does not wait for a pipe in its place.
 fn read_file(path: &Path) -> io::Result<String> {
     io::read_to_string(open_regular_file(path)?.0)
 }
 
-/// Writes a new file, also where a link or a file of another mode was.
+/// Writes `text` to a new file at `path`. It first removes what is there, such as a link or a file
+/// of another mode.
 #[expect(clippy::disallowed_methods, reason = "in the thread of its caller, which may wait")]
 fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     let _ = fs::remove_file(path);
@@ -70,8 +71,9 @@ fn replace_file(path: &Path, text: &str) -> io::Result<()> {
 }
 
 impl Daemon {
-    /// Notes which reader is used, and warns where `auto` does not use libslurm's any more, or what
-    /// is collected needs it.
+    /// Notes which kind of reader is used, and logs if it was another one before. Warns if `auto`
+    /// has taken the native reader in place of another, or although collectors need more than the
+    /// statistics.
     pub(super) fn note_reader(&mut self) {
         let Some(kind) = self.cluster.statistics.status().kind() else { return };
         if self.health.reader == Some(kind as u32) {
@@ -103,14 +105,15 @@ impl Daemon {
         });
     }
 
-    /// Takes the cluster's name from a reading; `false`: it is another cluster's.
+    /// Takes the cluster's name from a reply. `false`: the name is another cluster's, and the reply
+    /// must not be used.
     pub(super) fn accept_cluster_name(&mut self, name: &str) -> bool {
         let Self { cluster, queue, config, .. } = self;
         cluster.accept_name(name, config, &|collector| memory(queue, collector, Some(name)))
     }
 
-    /// Stores what has changed since the last time, but not twice in a minute. `now`: Unix seconds,
-    /// or the end of time for what must not wait.
+    /// Stores the collectors' memories that have changed since the last time, but not twice in a
+    /// minute. `now` is in Unix seconds; `i64::MAX` stores them in any case.
     pub(super) fn remember(&mut self, now: i64) {
         // What the log has is newer than what a collector has made without it.
         if (0..EVERY).contains(&now.saturating_sub(self.remembered)) || !self.queue.is_read() {

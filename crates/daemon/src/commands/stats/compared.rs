@@ -8,32 +8,35 @@ use std::collections::BTreeMap;
 use slurm_points::derive::{self, Calls, Interval, Tables};
 use slurm_snapshot::{Reading, Release, RpcTables, RpcUser, Statistics, rpc_name};
 
-/// Two readings without a reset between them.
+/// Two readings of the statistics that can be compared, because there was no reset between them.
 pub(crate) struct Compared<'a> {
     pub(crate) before: &'a Statistics,
     now: &'a Reading,
     pub(crate) interval: Interval,
-    /// `None` where the RPC tables of the two do not belong together.
+    /// Growth of the RPC tables in the interval. `None`: the tables of the two readings cannot be
+    /// compared.
     grown: Option<Tables>,
 }
 
-/// A row of an RPC table, and its growth.
+/// A row of an RPC table, for one type or one user: the RPCs of the interval, or all of them with
+/// only one reading.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RankedRow {
     pub(crate) id: u32,
     pub(crate) name: String,
-    /// 0 if it is not known.
+    /// Number of RPCs a minute. It is 0 with only one reading, when it is not known.
     pub(crate) per_minute: f64,
     /// µs
     pub(crate) mean: f64,
     /// µs
     pub(crate) time: u64,
-    /// Its part of the table's time.
+    /// Part of the table's whole time that is the row's, from 0 to 1.
     pub(crate) share: f64,
 }
 
 impl<'a> Compared<'a> {
-    /// `None` if the two do not belong together.
+    /// Compares two readings that were made about `every` seconds apart. `None`: they cannot be
+    /// compared, such as after a reset.
     pub(crate) fn new(before: &'a Reading, now: &'a Reading, every: u32) -> Option<Self> {
         let (old, seconds) = derive::unbroken(before, now, every)?;
         let new = now.statistics.as_ref()?;
@@ -57,7 +60,8 @@ impl<'a> Compared<'a> {
     }
 }
 
-/// The RPCs that slurmctld has served, the most expensive first.
+/// The RPCs that slurmctld has served, by type and by user, with those first that took the most
+/// time together.
 #[derive(Default)]
 pub(crate) struct Served {
     pub(crate) types: Vec<RankedRow>,
@@ -65,7 +69,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Everything in the tables of a first reading.
+    /// Returns the whole RPC tables of a reading that has none before it.
     pub(crate) fn all(reading: &Reading) -> Self {
         let rpc = reading.statistics.as_ref().and_then(|statistics| statistics.rpc.as_ref());
         rpc.map_or_else(Self::default, |rpc| Self::new(reading, &tables_of(rpc), None))

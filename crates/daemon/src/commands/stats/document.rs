@@ -18,7 +18,8 @@ use crate::printable::printable;
 /// The column that figures of the interval end at.
 const BESIDE: usize = 72;
 
-/// The document of a reading.
+/// Returns the text of `stats` for a reading, which has figures of the interval only with
+/// `compared`.
 pub(crate) fn document(reading: &Reading, compared: Option<Compared<'_>>) -> String {
     let mut page = SdiagText { text: String::new(), compared };
     if let Some(statistics) = &reading.statistics {
@@ -42,7 +43,8 @@ impl SdiagText<'_> {
         self.line(format_args!("{label}{value}"));
     }
 
-    /// A figure, with that of the interval next to it, where there is one.
+    /// Writes a figure of sdiag's and, if `beside` has a value, the same figure in the interval
+    /// next to it.
     fn with(
         &mut self,
         label: impl Display,
@@ -57,8 +59,8 @@ impl SdiagText<'_> {
         self.line(line);
     }
 
-    /// A figure that sdiag prints only where there is something to say, or that not every reader
-    /// knows.
+    /// Writes a figure of sdiag's, if it has a value. sdiag prints some only if there is something
+    /// to say, and not every reader knows all of them.
     fn optional(
         &mut self,
         label: &str,
@@ -70,7 +72,7 @@ impl SdiagText<'_> {
         }
     }
 
-    /// A figure that sdiag does not have.
+    /// Writes a figure of the interval that sdiag does not have, if it has a value.
     fn own(&mut self, label: &str, value: impl FnOnce(&Compared<'_>) -> Option<f64>) {
         if let Some(value) = self.compared.as_ref().and_then(value) {
             self.with(label, "", |_| Some(value));
@@ -259,8 +261,8 @@ fn growth(grown: &[RankedRow], id: u32) -> String {
     })
 }
 
-/// The most frequent first, as sdiag sorts: up to 23.11 with exchanges, which leave equals in an
-/// order of their own.
+/// Sorts the rows of a table of RPCs by count, the greatest first, as sdiag does. Up to 23.11
+/// sdiag's sort is an exchange sort, which leaves rows with the same count in an order of its own.
 fn by_count<T>(rows: &[T], release: Release, count: impl Fn(&T) -> u32) -> Vec<&T> {
     let mut rows: Vec<&T> = rows.iter().collect();
     if release >= Release::new(24, 5) {

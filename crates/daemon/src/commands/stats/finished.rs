@@ -1,4 +1,5 @@
-//! `stats --jobs --finished`: whose jobs ended in the last hour, and how. One reply of slurmdbd.
+//! `stats --jobs --finished`: whose jobs ended in the last hour, and in which states. It makes one
+//! request to slurmdbd.
 
 use std::collections::BTreeMap;
 
@@ -35,13 +36,14 @@ pub(crate) fn finished(options: &Options, by: By, json: bool) -> Result<()> {
     table(by, since, finished).print(json)
 }
 
-/// The jobs of one name.
+/// A row of the table: the finished jobs of one user, account, partition or QOS.
 #[derive(Debug, Serialize)]
 struct FinishedRow {
     name: String,
-    /// Tasks by final state, where there are any.
+    /// Number of jobs by final state, without the states that no job has. Each task of an array is
+    /// a job.
     states: BTreeMap<&'static str, u64>,
-    /// Allocated.
+    /// CPU-seconds that were allocated to the jobs.
     cpu_seconds: u64,
     gpu_seconds: u64,
     /// Average wait of those that started, s.
@@ -51,7 +53,7 @@ struct FinishedRow {
     mean_run: Option<u64>,
 }
 
-/// The first rows by CPU-seconds.
+/// Makes the table of `stats --jobs --finished`: the first rows, in the order of their CPU-seconds.
 fn table(by: By, since: i64, finished: &Finished) -> Table<FinishedRow> {
     let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
     for job in &finished.jobs {
@@ -118,7 +120,7 @@ impl FinishedRow {
 }
 
 impl By {
-    /// The number of the name that a job counts under.
+    /// Returns the index of the name under which a job counts, in the reply's list of names.
     const fn number(self, job: &FinishedJob) -> u32 {
         match self {
             Self::Account => job.account,
@@ -129,7 +131,7 @@ impl By {
     }
 }
 
-/// Hours with one decimal.
+/// Formats seconds as hours with one decimal.
 fn hours(seconds: u64) -> String {
     let tenths = seconds / 360;
     format!("{}.{}", tenths / 10, tenths % 10)

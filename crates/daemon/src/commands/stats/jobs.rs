@@ -1,5 +1,5 @@
-//! `stats --jobs`: whose jobs run and wait, at the moment of an alert. One reply of slurmctld,
-//! counted by the reader.
+//! `stats --jobs`: whose jobs run and wait now, for somebody who looks into an alert. It makes one
+//! request to slurmctld, and the reader counts the jobs.
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -29,8 +29,8 @@ impl By {
     }
 }
 
-/// The jobs of one name; a job that waits in several partitions or for one of several QOS counts in
-/// each.
+/// A row of the table: the jobs of one user, account, partition, QOS or reason. A job that waits in
+/// several partitions or for one of several QOS counts in each.
 #[derive(Debug, PartialEq, Serialize)]
 struct JobsRow {
     name: String,
@@ -41,17 +41,19 @@ struct JobsRow {
     oldest_wait: Option<u64>,
 }
 
-/// The resources that jobs have, or ask for; `None`: it is not known of any.
+/// The resources that running jobs have, or that pending jobs ask for. `None`: it is known of none
+/// of the jobs.
 #[derive(Debug, Default, PartialEq, Serialize)]
 struct JobsResources {
     jobs: u64,
     cpus: Option<u64>,
     gpus: Option<u64>,
-    /// Bytes.
+    /// Memory of the jobs, bytes.
     memory: Option<u64>,
 }
 
-/// The first rows by the CPUs that their jobs have and ask for.
+/// Makes the table of `stats --jobs`: the first rows, in the order of the CPUs that their jobs have
+/// and ask for.
 fn table(by: By, jobs: &Jobs) -> Table<JobsRow> {
     let time = jobs.last_update;
     let row = |name: &str, states: &_| JobsRow::new(name, states, time);
@@ -136,7 +138,8 @@ fn known(number: Option<u64>, text: fn(u64) -> String) -> String {
     number.map_or_else(|| "?".to_owned(), text)
 }
 
-/// The amount in the greatest unit of which it has one, rounded to a tenth.
+/// Formats bytes in the greatest of M, G, T and P of which there is one, such as `2.5G`. M has no
+/// tenths, and less than 1 MiB is `0`.
 fn amount(bytes: u64) -> String {
     let mebibytes = bytes >> 20;
     let (unit, power) = match mebibytes {
@@ -156,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    /// Jobs whose words in squeue are neither running nor pending.
+    /// Returns the states of a running and a pending job for which squeue has other words.
     fn states(running: u64, pending: u64) -> JobStates {
         let tally = |cpus, oldest| JobTally {
             jobs: 1,

@@ -11,22 +11,22 @@ use crate::cli::By;
 use crate::commands::{print, print_json};
 use crate::printable::cell;
 
-/// Further rows are only counted.
+/// Number of rows that a table shows. Further rows are only counted.
 const MOST_ROWS: usize = 20;
-/// Columns of a terminal whose size is not known.
+/// Width for which a table is made, columns. The terminal is not asked for its own.
 const WIDTH: usize = 80;
 
-/// The jobs of one name.
+/// A row of a table of `stats --jobs`: the jobs of one name, such as a user's.
 pub(super) trait Row: Serialize {
     /// The heading of the table.
     const TITLE: &str;
     /// The headings of the columns after the name.
     const HEAD: &[&str];
-    /// The cell of a host without GPUs; a column of nothing else is left out.
+    /// Text of a cell where no GPU is used. A column of GPUs that has only this text is left out.
     const NO_GPUS: &str;
     fn weight(&self) -> (u64, u64);
     fn name(&self) -> &str;
-    /// A text for each heading.
+    /// Returns the cells after the name: a text for each heading in `HEAD`.
     fn cells(&self) -> Vec<String>;
 }
 
@@ -36,19 +36,19 @@ pub(super) struct Table<R> {
     #[serde(flatten)]
     moment: Moment,
     by: String,
-    /// All there are.
+    /// Number of all rows, also of those that are not shown.
     pub(super) rows_in_all: usize,
-    /// The first of them.
+    /// The rows that are shown: the first `MOST_ROWS` of all.
     pub(super) rows: Vec<R>,
 }
 
-/// Unix seconds.
+/// The time to which a table belongs, Unix seconds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Moment {
-    /// On slurmctld's clock.
+    /// Moment at which slurmctld wrote its reply, on its own clock.
     Time(i64),
-    /// Jobs that have ended since then.
+    /// Moment since which the jobs in the table have ended.
     Since(i64),
 }
 
@@ -65,7 +65,8 @@ impl<R: Row> Table<R> {
         if json { print_json(self) } else { print(&self.text()) }
     }
 
-    /// Each column as wide as it must be; the names get what is left.
+    /// Returns the table as text. Each column is as wide as it must be, and the names get the rest
+    /// of the width.
     pub(super) fn text(&self) -> String {
         if self.rows.is_empty() {
             return "no job\n".to_owned();
@@ -98,7 +99,7 @@ impl<R: Row> Table<R> {
     }
 }
 
-/// A time as squeue prints it: `1-02:03:04`, `02:03:04`, `03:04`.
+/// Formats seconds as squeue prints a time: `1-02:03:04`, `2:03:04`, `3:04`.
 pub(super) fn duration(seconds: u64) -> String {
     let days = seconds / 86_400;
     let hours = seconds / 3600 % 24;

@@ -11,14 +11,16 @@ use super::super::stats::{Compared, RankedRow, Served};
 use crate::clock;
 use crate::printable::cell;
 
-/// The width of a table of RPCs, and of the figures in it.
+/// Least width of a table of RPCs, columns.
 const NARROWEST: usize = 56;
+/// Greatest width of a table of RPCs, columns.
 const WIDEST: usize = 100;
+/// Width of the figures in a table of RPCs, columns. The rest is for the name.
 const FIGURES: usize = 38;
 /// Number of lines that a wrapped text may have.
 const MOST_LINES: usize = 4;
 
-/// A terminal without a size.
+/// The size that is assumed of a terminal that does not tell its own.
 pub(super) const USUAL: Size = Size { width: 80, height: 24 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +36,12 @@ pub(super) struct View {
     pub(super) every: u32,
     /// The last reading that succeeded.
     pub(super) now: Option<Box<Reading>>,
-    /// The one before it.
+    /// The reading before `now` that succeeded.
     pub(super) before: Option<Box<Reading>>,
     /// The reason why there is no newer reading, and advice.
     pub(super) trouble: Option<[String; 2]>,
-    /// Seconds that a request has been under way, if that is unusual.
+    /// Seconds that the request under way has taken. `None`: there is none, or it has taken less
+    /// than a second.
     pub(super) waits: Option<u64>,
     /// Seconds since the last reading, or since the start.
     pub(super) silent: u64,
@@ -113,11 +116,11 @@ pub(super) struct ScreenLine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     Plain,
-    /// A heading of columns.
+    /// The look of a heading of columns: reversed colours.
     Reverse,
-    /// For what somebody should see.
+    /// The look of a line that somebody should see.
     Bold,
-    /// For what may be outdated.
+    /// The look of figures that may be outdated.
     Faint,
 }
 
@@ -151,7 +154,7 @@ pub(super) fn screen(view: &View, size: Size) -> Vec<ScreenLine> {
     lines
 }
 
-/// The head, and why the figures below it are old.
+/// Returns the first line of the screen and, if the figures below are old, the lines that say why.
 fn silence(view: &View, width: usize) -> Vec<ScreenLine> {
     let now = view.now.as_ref();
     let cluster = now.and_then(|now| now.cluster.as_deref()).unwrap_or("the cluster");
@@ -170,7 +173,8 @@ fn silence(view: &View, width: usize) -> Vec<ScreenLine> {
     lines
 }
 
-/// Words in lines of this width: as many lines as leave most of a screen to the figures.
+/// Breaks `text` between words into lines of at most `width` columns. Only the first `MOST_LINES`
+/// are kept, so that most of a screen is left for the figures.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -267,8 +271,8 @@ fn schedulers(lines: &mut Vec<ScreenLine>, s: &Statistics, interval: Option<Inte
     scheduler("backfill", s.bf_cycle_last, s.bf_cycle_max, bf_depth, s.bf_queue_len, backfill);
 }
 
-/// Types and users, as many as there is room for: three of five lines for types where there are
-/// more of both.
+/// Adds the tables of RPCs by type and by user, with as many rows as there is room for. If both are
+/// too long, three of five rows are for types.
 fn tables(
     lines: &mut Vec<ScreenLine>,
     room: Size,
@@ -288,7 +292,8 @@ fn tables(
     table(lines, "RPCs by user", &of, &users, Size { height: for_users, ..room });
 }
 
-/// The name takes what the figures leave, and is cut with a sign.
+/// Adds one table of RPCs. Names take the width that the figures leave, and an ellipsis shows that
+/// one was cut.
 fn table(lines: &mut Vec<ScreenLine>, title: &str, of: &str, rows: &[RankedRow], room: Size) {
     let width = room.width.clamp(NARROWEST, WIDEST).saturating_sub(FIGURES);
     let columns = |[name, rate, mean, time, share]: [&str; 5]| {
@@ -308,7 +313,8 @@ fn table(lines: &mut Vec<ScreenLine>, title: &str, of: &str, rows: &[RankedRow],
     }));
 }
 
-/// A time in the unit that leaves up to three digits before the point.
+/// Formats a time in µs, in a unit that leaves up to three digits before the point. `None` becomes
+/// `-`.
 fn duration(micros: Option<f64>) -> String {
     match micros {
         None => "-".to_owned(),

@@ -1,8 +1,7 @@
 //! A terminal while it is drawn on: no echo, no scrollback. It is restored at the end, however the
 //! program ends.
 //!
-//! The sequences are those of ECMA-48 and of xterm that every terminal in use knows; there are
-//! eight of them.
+//! The sequences are those of ECMA-48 and of xterm that every terminal in use knows.
 
 use std::io::{self, IsTerminal, Read};
 
@@ -13,11 +12,13 @@ use super::super::write_out;
 use super::screen::{Look, ScreenLine, Size, USUAL};
 use crate::clock::or_never;
 
-/// The other screen, without a cursor and without wrapping long lines.
+/// Sequences that show the terminal's other screen, hide the cursor and switch off the wrapping of
+/// long lines.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+/// Sequences that undo `ENTER`.
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// A terminal, taken.
+/// The terminal while this program draws on it. It is restored when this is dropped.
 pub(super) struct Terminal {
     /// The job that waits for a key; without a thread for it, only signals end the program.
     keys: Option<Job<()>>,
@@ -59,7 +60,7 @@ impl Terminal {
         size.filter(|size| size.width > 0 && size.height > 0).unwrap_or(USUAL)
     }
 
-    /// Draws over what was there.
+    /// Draws the lines over those of the drawing before.
     pub(super) fn draw(lines: &[ScreenLine]) -> io::Result<()> {
         write_out(&drawing(lines))
     }
