@@ -471,7 +471,7 @@ fn count_nodes(list: &str) -> u64 {
 }
 
 /// The count in `cpu=1,gres/gpu=2`.
-fn count(tres: &str, name: &str) -> u64 {
+pub(super) fn count(tres: &str, name: &str) -> u64 {
     let parts = tres.split(',').filter_map(|part| part.split_once('='));
     parts.filter(|(its, _)| *its == name).find_map(|(_, count)| count.parse().ok()).unwrap_or(0)
 }
