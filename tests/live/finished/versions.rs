@@ -15,7 +15,7 @@ use super::truth::{Figures, Row, Truth, sql_rows};
 const COMPLETE: &str = "j.time_end > 0 and j.time_end < 4294967294 and j.state > 2 and \
      j.`partition` != '' and (ifnull(j.array_task_str, '') = '' or not exists (select 1 from \
      slurm_acct_db.versions k where k.job_db_inx = j.job_db_inx and k.seq > j.seq and k.made < \
-     j.made + interval 25 second))";
+     j.made + interval 25 second)) order by j.seq";
 
 pub(super) fn record(accounting: &Accounting) -> Result<()> {
     let copy = "for each row insert into versions \
@@ -54,14 +54,16 @@ pub(super) fn of_rows_that_changed(accounting: &Accounting) -> Result<String> {
     )
 }
 
-/// The rows whose job was cancelled while it was pending, and ran later: a slurmctld that was killed
-/// had forgotten it. docs/operations.md: a run that follows in the same row is a job of its own.
-fn rows_that_ran_later(accounting: &Accounting) -> Result<BTreeSet<u64>> {
+/// The rows that ended and ran again: a slurmctld that was killed had forgotten the end, also of a job
+/// that was cancelled while it was pending. docs/operations.md: a run that follows in the same row is
+/// a job of its own.
+fn rows_that_ran_again(accounting: &Accounting) -> Result<BTreeSet<u64>> {
     let text = accounting.sql(
         "select distinct v.job_db_inx from slurm_acct_db.versions k join slurm_acct_db.versions v \
          on v.job_db_inx = k.job_db_inx and v.seq > k.seq where k.state > 2 and k.time_end > 0 and \
-         ifnull(k.node_inx, '') = '' and v.state > 2 and ifnull(v.node_inx, '') != '' and \
-         v.time_start >= k.time_end and v.time_end >= v.time_start",
+         v.state > 2 and ifnull(v.node_inx, '') != '' and v.time_start >= k.time_end and \
+         (v.time_start > k.time_start or ifnull(k.node_inx, '') = '') and v.time_end >= \
+         v.time_start",
     )?;
     text.lines().map(|row| Ok(row.parse()?)).collect()
 }
@@ -94,7 +96,7 @@ impl Expected {
             }
         }
         let mut expected = Self { figures: BTreeMap::new(), changed: 0, changes: 0 };
-        let ran_later = rows_that_ran_later(accounting)?;
+        let ran_again = rows_that_ran_again(accounting)?;
         for row in &truth.rows {
             let mut all = versions.remove(&row.index).unwrap_or_default();
             if !all.contains(row) {
@@ -104,12 +106,22 @@ impl Expected {
                 expected.changed += 1;
                 expected.changes += updates.get(&row.index).copied().unwrap_or(0);
             }
-            let is_first = |row: &Row| ran_later.contains(&row.index) && row.started.is_none();
-            let (first, all): (Vec<Row>, Vec<Row>) = all.into_iter().partition(is_first);
-            expected.add(&figures(&all));
-            // Perhaps no round came between its end and its start.
-            let first = figures(&first);
-            expected.add(&[first, vec![Figures::new()]].concat());
+            let mut runs = vec![all];
+            if ran_again.contains(&row.index) {
+                // Runs of a row differ in their start, and so in how long they waited.
+                let wait = |row: &Row| row.started.as_ref().map(|job| job.wait);
+                runs = runs
+                    .concat()
+                    .chunk_by(|a, b| wait(a) == wait(b))
+                    .map(<[Row]>::to_vec)
+                    .collect();
+            }
+            let last = runs.len().saturating_sub(1);
+            for (nth, run) in runs.iter().enumerate() {
+                // Perhaps no round came between the end of a run and the start of the next one.
+                let none = (nth < last).then(Figures::new);
+                expected.add(&[figures(run), none.into_iter().collect()].concat());
+            }
         }
         Ok(expected)
     }
