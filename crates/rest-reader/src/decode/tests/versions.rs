@@ -100,17 +100,17 @@ fn diag(version: u32) -> Value {
         }
     };
     add(38, 38, json!({"bf_cycle_max": 33}));
-    add(38, 45, json!({"bf_table_size": 34, "bf_table_size_mean": 35}));
+    add(38, u32::MAX, json!({"bf_table_size": 34, "bf_table_size_mean": 35}));
     add(
         39,
-        45,
+        u32::MAX,
         json!({"bf_cycle_sum": 36, "bf_depth_sum": 37, "bf_depth_try_sum": 38,
             "bf_queue_len_sum": 39,
         "bf_last_depth": 40, "bf_last_depth_try": 41}),
     );
     add(
         40,
-        45,
+        u32::MAX,
         json!({
             "schedule_exit": {"end_job_queue": 1, "default_queue_depth": 2, "max_job_start": 3,
                 "max_rpc_cnt": 5,
@@ -122,7 +122,7 @@ fn diag(version: u32) -> Value {
     );
     add(
         41,
-        45,
+        u32::MAX,
         json!({"schedule_cycle_sum": 42, "schedule_cycle_depth": 43, "bf_cycle_max": 33,
             "bf_table_size_sum": 44,
         "pending_rpcs": [{"type_id": 6011, "message_type": "REQUEST_TERMINATE_JOB", "count": 3}],
@@ -142,7 +142,7 @@ fn diag(version: u32) -> Value {
     );
     add(
         41,
-        45,
+        u32::MAX,
         json!({"rpcs_by_user": users(json!({"set": false, "infinite": false, "number": 0})),
         "rpcs_by_message_type": [{"type_id": 1008, "message_type": "REQUEST_PING", "count": 2,
             "queued": 0, "dropped": 0,
