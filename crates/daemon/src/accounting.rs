@@ -1,9 +1,10 @@
 //! The rounds in which finished jobs are read, from slurmdbd.
 //!
-//! A round reads the jobs that ended in the last `window`, or, if some may have been missed, since
-//! the ledger's floor: one piece after the other, the newest first. What was read when it ends, or
-//! when slurmdbd fails, is one commit with its batch, and no other round begins before that is on
-//! disk. slurmdbd may block for minutes: nothing else waits for it.
+//! A round reads the jobs that may have ended since the last whole round, and in the `window`
+//! before it; once an hour, or if some may have been missed, all since the ledger's floor. It reads
+//! one piece after the other, the newest first. What it has read when it ends, or when slurmdbd
+//! fails, is one commit with its batch, and no other round begins before that is on disk. slurmdbd
+//! may block for minutes: nothing else waits for it.
 
 mod phase;
 mod plan;
@@ -29,48 +30,57 @@ use self::steps::Measuring;
 use self::watermark::Watermark;
 use crate::source::{Outcome, Source, SourceError};
 
-/// The most jobs that are read at once, so that the reader stays below 12 MB.
+/// Number of jobs in a piece above which the next piece is half as long, so that the reader stays
+/// below 12 MB.
 const MOST_JOBS: usize = 4000;
 
-/// The length of the first piece, s. How many jobs end in an hour is not known then.
+/// Length of the first piece of end times that is read, seconds. The number of jobs that end in an
+/// hour is not known then.
 const FIRST_PIECE: i64 = 60;
 
-/// How long what was counted may be far ahead of the clock, before that is taken for right.
+/// Time for which counted jobs may lie far ahead of the clock, before the clock is taken to be
+/// right.
 const CLOCK_PATIENCE: Duration = Duration::from_secs(600);
 
-/// How long slurm.conf names another cluster, before the counts of the old one are given up.
+/// Time for which slurm.conf must name another cluster before the counts of the old one are given
+/// up.
 const CLUSTER_PATIENCE: Duration = Duration::from_secs(600);
 
-/// Records for the queue's log, by name.
+/// Records for the queue's log, each with its name.
 pub(crate) type Records = Vec<(String, Arc<[u8]>)>;
 
-/// The reader of slurmdbd, what it has reported, and what has been counted of that.
+/// The rounds of finished jobs: the source that asks slurmdbd, the ledger of what was counted, and
+/// the round under way.
 #[derive(Debug)]
 pub(crate) struct Accounting {
     pub(crate) source: Source,
     pub(crate) plan: Plan,
-    /// `None` until the queue's log has been read.
+    /// The ledger of what was counted; `None` until the queue's log has been read.
     ledger: Option<FinishedLedger>,
     phase: Phase,
-    /// What another daemon may have counted is first marked as seen: what ended until then, Unix
-    /// seconds.
+    /// End of the time in which another host's daemon may have counted, Unix seconds: the next
+    /// whole round only marks the jobs that ended until then as seen. `None`: no such round is due.
     rebuild: Option<i64>,
     watermark: Watermark,
-    /// Since when slurm.conf has named another cluster than the ledger's.
+    /// Moment since which slurm.conf has named another cluster than the ledger's; `None`: it names
+    /// the same.
     renamed_since: Option<Instant>,
-    /// Since when what was counted has been far ahead of the clock, and what that said first, Unix
-    /// seconds.
+    /// Moment since which counted jobs have been far ahead of the clock, and the clock's time at
+    /// that moment, Unix seconds.
     ahead_since: Option<(Instant, i64)>,
-    /// Seconds of end times that are read at once, and how many at most.
+    /// Length of the next piece of end times, seconds.
     piece: i64,
+    /// Upper limit of `piece`, seconds. It falls below an hour if slurmdbd refuses requests for a
+    /// longer time than MaxQueryTimeRange.
     longest_piece: i64,
     counters: ReplyCounters,
     report: Report,
 }
 
 impl Accounting {
-    /// `rebuilds`: what another daemon may have counted is first marked as seen: everything, until
-    /// [`Accounting::rebuild`] is called.
+    /// Prepares the rounds. With `rebuilds` the first whole round only marks all jobs as seen,
+    /// because another host's daemon may have counted them; [`Accounting::rebuild`] limits these to
+    /// the jobs that ended early enough.
     pub(crate) fn new(source: Source, plan: Plan, rebuilds: bool) -> Self {
         Self {
             source,
@@ -88,8 +98,8 @@ impl Accounting {
         }
     }
 
-    /// Goes on with another plan, and with another reader if there is one. What was counted stays,
-    /// and so does what waits for the disk.
+    /// Continues with another plan, and with another source if one is given. What was counted
+    /// stays, and so does what waits for the disk.
     pub(crate) fn with(mut self, plan: Plan, source: Option<Source>) -> Self {
         if self.plan != plan || source.is_some() {
             // What was read for another plan is read again.
@@ -110,8 +120,9 @@ impl Accounting {
         }
     }
 
-    /// Reads what was counted from the queue's log. A first ledger must be on disk before anything
-    /// counts. If the collector was off only for a moment, its last commit may not be on disk yet.
+    /// Reads the ledger from the queue's log, or begins one. A first ledger must be on disk before
+    /// anything counts. A ledger that was found waits for the disk too, because the last commit of
+    /// a collector that was off only for a moment may not be there yet.
     pub(crate) fn open(
         &mut self,
         cluster: &str,
@@ -130,9 +141,8 @@ impl Accounting {
         self.ledger = Some(ledger);
     }
 
-    /// Begins a ledger of its own for another cluster, if slurm.conf names it for
-    /// [`CLUSTER_PATIENCE`], and as soon as nothing of the old one's is under way. Until then no
-    /// round begins.
+    /// Begins a new ledger if slurm.conf has named another cluster for [`CLUSTER_PATIENCE`] and no
+    /// round or commit of the old ledger is under way. Until then no round begins.
     fn change_cluster(&mut self, cluster: &str, now: i64, keep: impl FnOnce(Records) -> u64) {
         let Some(ledger) = self.ledger.as_mut().filter(|ledger| ledger.counts().cluster != cluster)
         else {
@@ -168,8 +178,8 @@ impl Accounting {
         }
     }
 
-    /// Takes what slurmctld's statistics say: how many records it could not send to slurmdbd, and
-    /// how many jobs it has started.
+    /// Takes two numbers from slurmctld's statistics: of `records` that wait for slurmdbd, and of
+    /// jobs `started`. `now` is Unix seconds.
     pub(crate) fn note_statistics(&mut self, records: u64, started: u64, now: i64) {
         self.report.progress.note_started(started);
         self.watermark.note_queue(records, now);
@@ -221,9 +231,10 @@ impl Accounting {
         self.source.ask(self.plan.request(since, work.to, known)).then_some(()).ok_or(Ending::Cut)
     }
 
-    /// Takes the outcome of the request. When the round is over, `keep` gets what must be on disk
-    /// before it counts, and what its batch is made of, unless another host publishes it. Returns
-    /// the slot of a round that is only to be reported as unproved.
+    /// Takes the outcome of a request to slurmdbd. When the round is over, `keep` gets the records
+    /// that must be on disk before the round counts, and the counts for its batch, or `None` if
+    /// this host does not publish them; it returns the queue's ticket. Returns the slot of a round
+    /// that is only to be reported as unproved.
     pub(crate) fn take_reply(
         &mut self,
         outcome: Outcome,
@@ -299,8 +310,8 @@ impl Accounting {
         self.measure(work, measuring, now)
     }
 
-    /// Requests the next steps of a piece, or, if all are there, adds it to the round and requests
-    /// the next piece.
+    /// Requests what the steps of the piece's next jobs have used. If that is known of all, adds
+    /// the piece to the round and requests the next piece.
     fn measure(
         &mut self,
         work: &mut RoundUnderWay,
@@ -374,12 +385,12 @@ impl Accounting {
         alone
     }
 
-    /// The queue's ticket for what waits for the disk.
+    /// The queue's ticket of the commit that waits for the disk; `None` if none does.
     pub(crate) const fn ticket(&self) -> Option<u64> {
         if let Phase::Committing(ticket, _) = self.phase { Some(ticket) } else { None }
     }
 
-    /// What waited for the disk is on it, so what was read counts.
+    /// Takes that the commit is on disk, so that the jobs of its round count.
     pub(crate) fn commit(&mut self) {
         match mem::take(&mut self.phase) {
             Phase::Committing(_, next) => {
@@ -391,9 +402,10 @@ impl Accounting {
         }
     }
 
-    /// This host became active at `now`, Unix seconds. Another host's daemon may have counted what
-    /// ended until one round later, so that is first marked as seen; what ended after that counts.
-    /// Not if this host has published the last round before `now`: nobody else has counted since.
+    /// Takes that this host became active at `now`, Unix seconds. Another host's daemon may have
+    /// counted the jobs that ended until one round later. So a round first only marks these as
+    /// seen, and later ones count. There is no such round if this host has published the last round
+    /// before `now`, because nobody else has counted since.
     pub(crate) fn rebuild(&mut self, now: i64) {
         // The round under way was begun without this.
         self.give_up();
@@ -401,7 +413,8 @@ impl Accounting {
         self.rebuild = Some(now.saturating_add(self.plan.every));
     }
 
-    /// Another host's daemon publishes from now on: the round under way only marks jobs as seen.
+    /// Makes the round under way only mark jobs as seen, because another host's daemon publishes
+    /// from now on.
     pub(crate) const fn silence_round(&mut self) {
         if let Phase::Reading(work) = &mut self.phase {
             work.is_published = false;
@@ -413,7 +426,8 @@ impl Accounting {
         self.ledger.as_ref()
     }
 
-    /// For how long no round could read all it had to, if that is too long.
+    /// Time for which no round could read all it had to although jobs start, if that is more than
+    /// an hour; else `None`.
     pub(crate) fn behind(&self) -> Option<Duration> {
         self.report.progress.behind()
     }
@@ -423,9 +437,9 @@ impl Accounting {
     }
 }
 
-/// Brings a ledger back that a clock has left far ahead of now, once that is so for
+/// Lowers the floor of a ledger that a wrong clock has left far ahead of `now`, once that is so for
 /// [`CLOCK_PATIENCE`]: a host may start with a clock that is behind until NTP has set it, and would
-/// count again what it has forgotten.
+/// count jobs again whose ids it has forgotten. A ledger that never counted anything does not wait.
 fn come_back(
     ledger: &mut FinishedLedger,
     since: &mut Option<(Instant, i64)>,
@@ -449,10 +463,10 @@ fn is_too_wide(outcome: &Outcome) -> bool {
         _)) if failure.errno == errno::DB_QUERY_TOO_WIDE)
 }
 
-/// Where slurmdbd should have a row, next to a piece that begins at `since`: what this round has
-/// read last, and what was counted before the piece, because a time without jobs may be longer than
-/// MaxQueryTimeRange on one side of it. With that, when little can have ended that is not counted:
-/// before `read_until`.
+/// Returns the moments, Unix seconds, at which slurmdbd should have a row next to a piece that
+/// begins at `since`. They are the ends of counted jobs on both sides of it, because a time without
+/// jobs may be longer than MaxQueryTimeRange on one side; and `read_until`, since which little may
+/// have ended.
 fn known(
     work: &RoundUnderWay,
     since: i64,
@@ -466,7 +480,7 @@ fn known(
     [after, before, quiet, ledger.counted_before(since)].into_iter().flatten().collect()
 }
 
-/// The seconds of end times to read at once, after the last piece had so many `jobs`.
+/// Returns the length of the next piece, seconds, after one of `piece` seconds had so many `jobs`.
 fn next_piece(piece: i64, jobs: usize) -> i64 {
     if jobs > MOST_JOBS {
         return (piece / 2).max(1);

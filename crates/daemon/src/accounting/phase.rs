@@ -1,11 +1,11 @@
-//! What finished jobs wait for: nothing, slurmdbd, or the disk.
+//! The phases of finished jobs: they wait for the next round, for slurmdbd, or for the disk.
 
 use slurm_points::finished::{FinishedRound, Next};
 
 use super::plan::AHEAD;
 use super::steps::Measuring;
 
-/// Exactly one of these is true. A round begins in `Idle` alone.
+/// The thing that finished jobs wait for, exactly one at a time. A round begins in `Idle` alone.
 #[derive(Debug, Default)]
 pub(super) enum Phase {
     #[default]
@@ -14,8 +14,8 @@ pub(super) enum Phase {
     Reading(Box<RoundUnderWay>),
     /// A request of a round that was given up is under way; its answer is dropped.
     GivenUp,
-    /// The queue reports this ticket when it is on disk: what a round has read, or the ledger as it
-    /// is.
+    /// The queue has a commit, and reports this ticket when that is on disk. It is of what a round
+    /// has read or, with `None`, of the ledger as it is.
     Committing(u64, Option<Box<Next>>),
 }
 
@@ -23,20 +23,23 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct RoundUnderWay {
     pub(super) round: FinishedRound,
-    /// What is left to read: from here to there, Unix seconds. Both belong to it.
+    /// Oldest end of a job that is left to read, Unix seconds, included.
     pub(super) from: i64,
+    /// Newest end of a job that is left to read, Unix seconds, included.
     pub(super) to: i64,
-    /// When slurmctld's queue for slurmdbd had last been empty as it began, Unix seconds.
+    /// Last tick before the round at which slurmctld's queue for slurmdbd was empty, Unix seconds;
+    /// `None`: there was none.
     pub(super) quiet: Option<i64>,
-    /// The oldest end of the rows that it has read: they prove pieces without a job.
+    /// Oldest end of a job that the round has read so far, Unix seconds. slurmdbd must still have
+    /// that job, which proves an older piece without any.
     pub(super) oldest: Option<i64>,
-    /// Whether this host publishes, or another.
+    /// Whether this host publishes the round, and not another host.
     pub(super) is_published: bool,
-    /// The piece whose steps are requested; `None`: a piece of jobs is.
+    /// The piece of jobs whose steps are being requested; `None`: the jobs of a piece are.
     pub(super) measuring: Option<Measuring>,
 }
 
-/// How a round ends.
+/// The ways in which a round ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Whole,
@@ -47,7 +50,8 @@ pub(super) enum Ending {
 }
 
 impl RoundUnderWay {
-    /// What ended until `rebuild`, Unix seconds, is another daemon's: it is marked as seen, and not
+    /// Begins a round. If `rebuild` is given, jobs that ended until then, Unix seconds, may have
+    /// been counted by another host's daemon: the round only marks them as seen, and is not
     /// published.
     pub(super) fn new(
         mut round: FinishedRound,
@@ -62,8 +66,9 @@ impl RoundUnderWay {
         Self { round, from, to, quiet, oldest: None, is_published, measuring: None }
     }
 
-    /// The beginning of the next piece; `None` if everything has been read. The first piece has
-    /// what is ahead of our clock too.
+    /// Returns the oldest end of the next piece, Unix seconds, if that is `piece` seconds long;
+    /// `None` if everything has been read. The first piece also has ends that are ahead of our
+    /// clock.
     pub(super) fn next_piece(&self, piece: i64) -> Option<i64> {
         let ahead = if self.round.has_answer() { 0 } else { AHEAD };
         let since = self.to.saturating_sub(piece).saturating_sub(ahead);

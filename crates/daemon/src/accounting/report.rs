@@ -11,18 +11,18 @@ use tracing::{info, warn};
 use crate::source::SourceError;
 use crate::survey::HIDDEN_REMEDY;
 
-/// What the log has said last.
+/// The state of finished jobs as the log has it, so that only a change is logged.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) slurmdbd: SlurmdbdReport,
     pub(super) progress: Progress,
-    /// There is no room for all ids.
+    /// Whether the log says that there is no room for the ids of all jobs of `catch_up`.
     short: bool,
-    /// The clock is behind what was counted.
+    /// Whether the log says that the clock is far behind the jobs that were counted.
     behind: bool,
 }
 
-/// What it has said of slurmdbd's answers.
+/// The state of slurmdbd's answers that the log has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum SlurmdbdReport {
     #[default]
@@ -33,16 +33,17 @@ pub(super) enum SlurmdbdReport {
     Hidden,
 }
 
-/// Rounds that cannot read the `window` although jobs start count as late after this time.
+/// Time for which no round reads the `window`, although jobs start, before finished jobs are late.
 const BEHIND_AFTER: Duration = Duration::from_secs(3600);
 
-/// Since when no round has read the `window`, while jobs start.
+/// The time since a round last read the `window`, and whether jobs have started in it.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// When a round did, or when this began.
+    /// Moment at which a round last read the `window`, or, before the first, at which the wait for
+    /// one began.
     whole_at: Instant,
     started: Option<u64>,
-    /// Jobs have started since then: an idle cluster is not late.
+    /// Whether jobs have started since `whole_at`. An idle cluster is not late.
     is_due: bool,
     is_reported: bool,
 }
@@ -68,27 +69,29 @@ impl Progress {
         }
     }
 
-    /// A round has read all that it had to, or all of the `window`.
+    /// Takes that a round has read all that it had to, or at least the `window`.
     pub(super) fn whole(&mut self) {
         self.whole_at = Instant::now();
         self.is_due = false;
         self.is_reported = false;
     }
 
-    /// For how long rounds have not ended, if that is too long.
+    /// Time since a round last read the `window`, if that is more than [`BEHIND_AFTER`] and jobs
+    /// have started since; else `None`.
     pub(super) fn behind(&self) -> Option<Duration> {
         Some(self.whole_at.elapsed()).filter(|since| self.is_due && *since > BEHIND_AFTER)
     }
 }
 
 impl Report {
-    /// Notes what slurmdbd's answer is; returns what was noted before, if that was something else.
+    /// Notes the state of slurmdbd's answers. Returns the state that was noted before, or `None` if
+    /// it is the same.
     fn change(&mut self, to: SlurmdbdReport) -> Option<SlurmdbdReport> {
         let is_another = mem::discriminant(&to) != mem::discriminant(&self.slurmdbd);
         is_another.then(|| mem::replace(&mut self.slurmdbd, to))
     }
 
-    /// A round has read all it had to.
+    /// Logs, if that is news, that a round has read all it had to. Its requests took `took` µs.
     pub(super) fn whole(&mut self, took: u64) {
         self.good(took);
     }
@@ -119,7 +122,8 @@ impl Report {
         }
     }
 
-    /// `known`: the end of a row that slurmdbd should have. Without one, the cluster may be new.
+    /// Logs, if that is news, that slurmdbd returned no job, although it should have one that ended
+    /// at `known`, Unix seconds. Without `known` the cluster may be new.
     pub(super) fn unproved(&mut self, known: Option<i64>) {
         match (self.slurmdbd, known) {
             (SlurmdbdReport::Unproved(_), _) => {}
@@ -151,7 +155,8 @@ impl Report {
         }
     }
 
-    /// There is room for `most` ids, which are not all of `catch_up`.
+    /// Logs once that there is room for only `most` ids, which are not those of all jobs of
+    /// `catch_up`.
     pub(super) fn short(&mut self, most: usize) {
         if !mem::replace(&mut self.short, true) {
             warn!(
@@ -162,7 +167,8 @@ impl Report {
         }
     }
 
-    /// The clock says `now`, and nothing before `floor` is read.
+    /// Logs once that the clock is far behind: it says `now`, and no job that ended before `floor`
+    /// is read. Both are Unix seconds.
     pub(super) fn behind(&mut self, floor: i64, now: i64) {
         if !mem::replace(&mut self.behind, true) {
             warn!(
@@ -191,7 +197,7 @@ impl Report {
     }
 }
 
-/// What was found in the queue's log at the start.
+/// Logs what was found of the ledger in the queue's log at the start.
 pub(super) fn opened(found: Found) {
     match found {
         Found::Whole => {}

@@ -7,28 +7,30 @@ use slurm_snapshot::{Finished, Request, Used, add_to};
 
 use super::plan::{AHEAD, Plan};
 
-/// Jobs in one request: each is a query of its own to slurmdbd's database, with any number of
-/// steps.
+/// Largest number of jobs in one request for their steps. Each job is a query of its own to
+/// slurmdbd's database, with any number of steps.
 const MOST_JOBS: usize = 1000;
 
-/// Jobs whose steps are read. They count once all requests are answered; if a request fails, so
-/// does the round.
+/// Jobs whose steps are read. They count once all requests are answered; if a request fails, the
+/// round ends without them.
 #[derive(Debug)]
 pub(super) struct Measuring {
     finished: Finished,
     /// Time that all requests so far have taken, µs.
     elapsed: u64,
-    /// Jobs still to be requested, and those in the request.
+    /// Jobs whose steps are still to be requested.
     left: Vec<StartedJob>,
+    /// Jobs whose steps are in the request under way.
     requested: Vec<StartedJob>,
-    /// Number of jobs in one request.
+    /// Largest number of jobs in the next request.
     most: usize,
-    /// Jobs whose steps did not come.
+    /// Ids of jobs whose steps slurmdbd did not return.
     lost: Vec<u64>,
 }
 
 impl Measuring {
-    /// The jobs in `finished` that `round` would count.
+    /// Begins with those jobs in `finished` that `round` would count. `elapsed` is the time that
+    /// reading them took, µs.
     pub(super) fn begin(
         finished: Finished,
         elapsed: u64,
@@ -42,9 +44,10 @@ impl Measuring {
         Self { finished, elapsed, left, requested, most: MOST_JOBS, lost }
     }
 
-    /// The next request at `now`, Unix seconds; `None` if everything is known. Steps come only if
-    /// the job's submission is in the requested time. One that lies ahead makes that time long for
-    /// itself alone.
+    /// Returns the next request at `now`, Unix seconds; `None` if all steps are known. slurmdbd
+    /// returns steps only if the job was submitted within the requested time. A job whose
+    /// submission lies ahead of `now` is requested alone, so that it makes that time long for no
+    /// other.
     pub(super) fn next(&mut self, plan: &Plan, now: i64) -> Option<Request> {
         let last = self.left.last()?;
         let is_ahead = |job: &StartedJob| job.submit > now;
@@ -62,9 +65,9 @@ impl Measuring {
         Some(Request { jobs, steps_since, ..plan.request(since, until, Vec::new()) })
     }
 
-    /// Adds the answer to it. slurmdbd leaves out jobs if its database fails half-way, or if it
-    /// cannot find their steps. Of the other runs of a requeued job, it reports those that ended
-    /// since the first of these started.
+    /// Adds the answer to the request under way. slurmdbd leaves out jobs if its database fails
+    /// half-way, or if it cannot find their steps. Of a requeued job it also returns other runs:
+    /// those that ended since the oldest job in the request started.
     pub(super) fn add(&mut self, used: &[Used], elapsed: u64) {
         add_to(&mut self.elapsed, elapsed);
         self.finished.used.extend(used);
@@ -74,8 +77,8 @@ impl Measuring {
         self.lost.extend(missing);
     }
 
-    /// slurmdbd refused the request, because its time is too long for this user: asks again for
-    /// half as many, whose time may be shorter. A single job's steps cannot be had.
+    /// Divides the request under way, which slurmdbd refused because its time is too long for this
+    /// user: half as many jobs may have a shorter time. A single job's steps cannot be had.
     pub(super) fn narrow(&mut self) {
         let mut requested = std::mem::take(&mut self.requested);
         if let [job] = requested[..] {
