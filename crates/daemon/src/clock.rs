@@ -35,20 +35,22 @@ pub(crate) fn unix_now() -> i64 {
     i64::try_from(now().as_secs()).unwrap_or(i64::MAX)
 }
 
-/// jiff would read it again every five minutes, and /etc may hang.
+/// The host's time zone, read once: jiff would read it again every five minutes, and /etc may hang.
 static ZONE: LazyLock<TimeZone> = LazyLock::new(TimeZone::system);
 
-/// Reads the host's time zone, for the life of the process.
+/// Reads the host's time zone, which stays the same for the life of the process.
 pub(crate) fn read_zone() {
     LazyLock::force(&ZONE);
 }
 
-/// Nanoseconds of CLOCK_BOOTTIME, which nobody sets: since when something is so.
+/// Time since the host's boot, nanoseconds (CLOCK_BOOTTIME). Nobody sets that clock, so it measures
+/// since when something is so.
 pub(crate) fn boot_now() -> i64 {
     nanoseconds(Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default())
 }
 
-/// Unix seconds of a moment on that clock, however the wall clock was set meanwhile.
+/// Converts a moment of [`boot_now`], nanoseconds, to Unix seconds, however the wall clock was set
+/// meanwhile.
 pub(crate) fn unix_of(boot: i64) -> i64 {
     let ago = boot_now().saturating_sub(boot);
     nanoseconds(now()).saturating_sub(ago).div_euclid(1_000_000_000)
@@ -69,7 +71,7 @@ fn real_now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Time that runs faster from the first look at it on.
+/// A clock that runs faster than the real one from the first look at it on.
 #[cfg(feature = "fast-clock")]
 mod fast {
     use std::sync::LazyLock;
@@ -101,7 +103,7 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// One that is not set.
+    /// Makes an alarm that is not set.
     pub(crate) fn new() -> io::Result<Self> {
         let timer = timerfd_create(
             TimerfdClockId::Realtime,
@@ -115,8 +117,9 @@ impl Alarm {
         Ok(Self { timer, set_for: None })
     }
 
-    /// Waits until `moment`, Unix time, or until the clock is set. It may return earlier, if it was
-    /// cancelled when it had rung: look at the clock. Safe to cancel.
+    /// Waits until `moment`, Unix time, or until the clock is set. After a wait that was cancelled
+    /// when the alarm had rung, it may return earlier, so the caller looks at the clock. Safe to
+    /// cancel.
     pub(crate) async fn at(&mut self, moment: Duration) -> io::Result<()> {
         if self.set_for != Some(moment) {
             let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
@@ -132,8 +135,8 @@ impl Alarm {
     }
 }
 
-/// Whether the timer is set. The clock may have been set since the last look, which is a waking too
-/// (timerfd_create(2), NOTES), and no error.
+/// Whether the timer was set. `false`, and no error: the clock was set since the last look, so the
+/// wait is over (timerfd_create(2), NOTES).
 fn is_set(result: rustix::io::Result<Itimerspec>) -> io::Result<bool> {
     match result {
         Ok(_) => Ok(true),
@@ -150,7 +153,7 @@ fn once_at(moment: Duration) -> Itimerspec {
     Itimerspec { it_interval: never_again, it_value: Timespec { tv_sec, tv_nsec } }
 }
 
-/// The output of `future`; never returns where there is none.
+/// Waits for the output of `future`; without a future it never returns.
 pub(crate) async fn or_never<F: Future>(future: Option<F>) -> F::Output {
     match future {
         Some(future) => future.await,

@@ -1,6 +1,7 @@
 //! Everything that the daemon has of one cluster: its readers, its collectors, the tick under way,
-//! and what is known of slurmctld. A changed `[slurm]` replaces it as a whole. Of the old one only
-//! what `replace` names is left, and, until the name is known, what collectors recall.
+//! and what is known of slurmctld. A changed `[slurm]` replaces it as a whole. Only what `replace`
+//! lists is left of the old one, and, until the new one's name is known, what its collectors have
+//! stored.
 
 mod seen;
 mod tick;
@@ -35,35 +36,39 @@ pub(crate) struct Cluster {
     pub(crate) statistics: Source,
     /// The follower, where figures are published only if the active slurmctld runs here.
     pub(crate) follow: Option<Follow>,
-    /// The surveys of collectors that need more than the statistics, if there are any:
-    /// `Role::Surveys`, and of slurmdbd, whose reader is that of finished jobs, `Role::Accounting`.
+    /// The surveys for collectors that need more than the statistics, by role: `Role::Surveys` asks
+    /// slurmctld, and `Role::Accounting` asks slurmdbd through the source of finished jobs. A role
+    /// that no collector needs is absent.
     surveys: BTreeMap<Role, Survey>,
-    /// `None` where finished jobs are not counted.
+    /// The rounds of finished jobs; `None` where these are not counted.
     pub(crate) finished: Option<Accounting>,
     pub(crate) collecting: Collecting,
     tick: TickPhase,
     pub(crate) seen: SlurmctldSeen,
-    /// Number of changes of slurm.conf until the cluster's name was accepted.
+    /// Number of changes of slurm.conf that were known when the cluster's name was accepted.
     named_at: u64,
-    /// Another name than that, and how often in a row it has been the answer.
+    /// Another name of the cluster that slurmctld reports, and the number of answers in a row that
+    /// have it.
     other_name: Option<(String, u32)>,
     /// Moment at which another name was accepted although slurm.conf was the same.
     renamed: Option<Instant>,
-    /// End of slurmrestd's token.
+    /// slurmrestd's token: when it expires, and what the log has said of that.
     pub(crate) token: Expiry,
 }
 
-/// Number of answers in a row that must have another name of the cluster before it is accepted.
-/// After `RENAMED_EVERY` yet another one can be.
+/// Number of answers in a row that must have another name of the cluster before it is accepted
+/// although slurm.conf is the same.
 const NAMED_BY: u32 = 3;
+/// Shortest time between two names that are accepted although slurm.conf is the same.
 const RENAMED_EVERY: Duration = Duration::from_secs(3600);
 
-/// Returns what a collector has stored.
+/// A function that returns what the collector of this name has stored; `None`: nothing of this
+/// cluster.
 type Memory<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// An event that the cluster's readers report.
 pub(crate) enum ClusterEvent {
-    /// The outcome of the statistics.
+    /// The outcome of a request for the statistics.
     Answered(Outcome),
     Pinged(Outcome),
     /// The tick has waited long enough for a ping.
@@ -73,9 +78,9 @@ pub(crate) enum ClusterEvent {
 }
 
 impl Cluster {
-    /// Replaces it because `[slurm]` has changed. These stay: what the log has said of the name;
-    /// what was counted of finished jobs; and, if `conf` is unchanged, what `follow` knows of the
-    /// controllers and of this host's isolation.
+    /// Replaces the whole cluster because `[slurm]` has changed. These stay: whether the log has
+    /// said that the cluster's name is unknown; what was counted of finished jobs; and, if `conf`
+    /// is unchanged, what `follow` knows of the controllers and of this host's isolation.
     pub(crate) fn replace(&mut self, config: &Config, readers: &ReaderMemory, memory: Memory<'_>) {
         let nameless = self.seen.entry.nameless;
         let finished = self.finished.take();
@@ -91,7 +96,7 @@ impl Cluster {
         };
     }
 
-    /// Starts its readers and collectors.
+    /// Starts the readers and collectors of a cluster.
     pub(crate) fn start(config: &Config, readers: &ReaderMemory, memory: Memory<'_>) -> Self {
         let mut cluster = Self {
             statistics: Source::start("statistics", config.slurm.clone(), START_DEADLINE, readers),
@@ -131,7 +136,8 @@ impl Cluster {
         self.arrange(config, readers);
     }
 
-    /// Starts what collectors need and is not there, and ends what none needs.
+    /// Starts the surveys and the rounds of finished jobs that collectors need, and ends those that
+    /// none needs.
     fn arrange(&mut self, config: &Config, readers: &ReaderMemory) {
         let patient = |role| patient(role, &config.slurm, readers);
         let slurmdbd = || patient("accounting");
@@ -163,7 +169,8 @@ impl Cluster {
         of_finished.or_else(|| self.surveys.get(&Role::Accounting).map(|survey| &survey.source))
     }
 
-    /// Waits for the next report of a reader. Safe to cancel.
+    /// Waits for the next outcome of a reader, or until the tick has waited long enough for a ping.
+    /// Safe to cancel.
     pub(crate) async fn event(&mut self) -> ClusterEvent {
         let Self { statistics, follow, surveys, finished, tick, .. } = self;
         let waits_until = tick.waits_until();
@@ -182,15 +189,18 @@ impl Cluster {
         }
     }
 
-    /// Ends the slot of the tick under way: an answer to it comes too late.
+    /// Ends the slot of the tick under way, so that an answer to it comes too late. Returns that
+    /// tick, if there is one.
     pub(crate) const fn end_slot(&mut self) -> Option<EndedTick> {
         self.tick.end_slot()
     }
 
-    /// Begins a tick, whose predecessor's slot has ended: slurmctld is asked at once, or when it is
-    /// known whether this host's slurmctld is the active one. An answer that is still awaited may
-    /// be late because slurmctld has just taken over: libslurm tries a closed port again after a
-    /// second. So, with `follow`, the tick begins behind it, as long as its slot is not over.
+    /// Begins a tick after the slot of the last one has ended. slurmctld is asked at once, or, with
+    /// `follow`, when it is known whether this host's slurmctld is the active one. If an earlier
+    /// request still has no outcome, the tick is missed. With `follow` it begins after that outcome
+    /// instead, as long as its slot lasts: the answer may be late because slurmctld has just taken
+    /// over, and libslurm tries a closed port again only after a second. Returns a tick that has
+    /// ended already.
     pub(crate) fn ask_when_ready(&mut self, timestamp: i64) -> Option<EndedTick> {
         if self.tick != TickPhase::Idle {
             if self.follow.is_none() {
@@ -205,7 +215,8 @@ impl Cluster {
         None
     }
 
-    /// Asks slurmctld for a tick.
+    /// Requests the statistics for a tick. Returns the tick as missed if the request could not be
+    /// made.
     fn ask(&mut self, timestamp: i64) -> Option<EndedTick> {
         let mut options = self.collecting.options();
         options.follow = self.follow.is_some();
@@ -216,13 +227,15 @@ impl Cluster {
         (!is_asked).then_some(EndedTick { timestamp, end: TickEnd::Missed })
     }
 
-    /// The tick has waited long enough: slurmctld is asked for it.
+    /// Asks slurmctld for the tick that has waited long enough for a ping. Returns it if it has
+    /// ended.
     pub(crate) fn ask_without_ping(&mut self) -> Option<EndedTick> {
         let timestamp = self.tick.take_waiting()?;
         self.ask(timestamp)
     }
 
-    /// Takes the result of a ping, for which a tick may have waited.
+    /// Takes the result of a ping, `None` if it failed. A tick that waited for it begins now, or
+    /// ends as standby and is returned.
     pub(crate) fn handle_ping(&mut self, ahead: Option<Ahead>) -> Option<EndedTick> {
         let asks = self.follow.as_mut()?.judge_ping(ahead);
         let timestamp = self.tick.take_waiting()?;
@@ -233,8 +246,8 @@ impl Cluster {
         }
     }
 
-    /// Takes the outcome of the statistics' request: the tick that it is for, if its slot is not
-    /// over, and the one that begins behind it.
+    /// Takes the outcome of a request for the statistics. Returns the tick that it is for, if that
+    /// tick's slot is not over, and the tick that has waited for this outcome and begins now.
     pub(crate) fn handle_answer(&mut self, outcome: &Outcome) -> (Option<i64>, Option<i64>) {
         self.token.note(outcome, unix_now());
         self.tick.handle_answer()
@@ -245,9 +258,9 @@ impl Cluster {
         self.seen.note_standby(ahead, boot_now());
     }
 
-    /// Takes the cluster's name; `false`: the answer with this name must not be used. What was
-    /// collected before may be another cluster's. So all collectors start again, with what `memory`
-    /// has of this one.
+    /// Takes the cluster's name from an answer. Returns whether the answer may be used. If the name
+    /// is new, what the collectors have may be another cluster's. So all of them start again, with
+    /// what `memory` has of this one.
     pub(crate) fn accept_name(&mut self, name: &str, config: &Config, memory: Memory<'_>) -> bool {
         if self.name() == Some(name) {
             self.other_name = None;
@@ -276,8 +289,8 @@ impl Cluster {
         true
     }
 
-    /// Whether another name counts: slurm.conf has changed, or it has been the answer for three
-    /// ticks, and not within an hour.
+    /// Whether another name of the cluster is accepted: if slurm.conf has changed, or if three
+    /// answers in a row have had the name, and none was accepted for that reason within an hour.
     fn may_be_renamed(&mut self, name: &str) -> bool {
         let answers = self
             .other_name
@@ -319,8 +332,8 @@ impl Cluster {
         expanded
     }
 
-    /// Takes a tick's outcome: who is active. Whether figures of the cluster are published, and
-    /// since when: [`Change`].
+    /// Takes a tick's outcome, which shows whether this host's slurmctld is the active one. Returns
+    /// whether the cluster's figures are published at this tick, and what has changed about that.
     pub(crate) fn handle_tick(&mut self, outcome: &TickOutcome, interval: u32) -> (bool, Change) {
         self.seen.note_outcome(outcome);
         let Some(follow) = &mut self.follow else { return (true, Change::default()) };
@@ -335,8 +348,8 @@ impl Cluster {
         (outcome.reading().is_some(), change)
     }
 
-    /// Starts the collectors again, because nothing may be compared with a reading from before
-    /// others were active.
+    /// Starts the collectors again, so that no reading is compared with one from before another
+    /// host or another cluster was active.
     pub(crate) fn restart_collectors(
         &mut self,
         config: &Config,
@@ -346,20 +359,21 @@ impl Cluster {
         self.forget();
     }
 
-    /// Requests again what slurmctld calls unchanged.
+    /// Forgets the replies with which the next ones would be compared, so that slurmctld sends
+    /// these whole and calls none unchanged.
     pub(crate) fn forget(&mut self) {
         self.collecting.forget_starts();
         self.surveys.values_mut().for_each(Survey::forget);
     }
 
-    /// Adds the points of a survey's round.
+    /// Adds the points of a survey's round to `batch`.
     pub(crate) fn collect_survey(&mut self, done: RoundResult, prefix: &str, batch: &mut Batch) {
         let done = RoundResult { replies: done.replies.only_of(self.name()), ..done };
         self.collecting.collect_survey(DueCollectors::At(done.timestamp), &done, prefix, batch);
     }
 
     /// Begins a round of each survey that is due, after the tick's own reading, which shows how
-    /// busy slurmctld is.
+    /// busy slurmctld is. Returns the rounds that have ended at once.
     pub(crate) fn begin_surveys(
         &mut self,
         timestamp: i64,
@@ -390,12 +404,13 @@ impl Cluster {
         self.surveys.get_mut(&role)?.handle_reply(outcome, clock::now())
     }
 
-    /// The reader of the surveys, where there is one.
+    /// The source that surveys slurmctld; `None` if no collector needs it.
     pub(crate) fn survey_source(&self) -> Option<&Source> {
         self.surveys.get(&Role::Surveys).map(|survey| &survey.source)
     }
 
-    /// Whether this host may have lost its role without knowing it.
+    /// Whether this host is isolated, so that another slurmctld may be active without its knowing;
+    /// `false` without `follow`.
     pub(crate) fn is_isolated(&self) -> bool {
         self.follow.as_ref().is_some_and(Follow::is_isolated)
     }

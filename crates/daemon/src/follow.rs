@@ -34,23 +34,26 @@ enum FollowRole {
     Standby,
 }
 
-/// The changes that a tick's outcome has brought.
+/// Changes in who publishes the cluster's figures, as a tick's outcome shows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// This host has become the one that publishes.
+    /// Whether this host begins to publish at this tick.
     pub(crate) handover: bool,
-    /// It is not known what others have published meanwhile.
+    /// Whether this host publishes after a time in which other hosts may have published, it is not
+    /// known what.
     pub(crate) is_return: bool,
 }
 
-/// The reader that pings, and what it and this host's slurmctld have said.
+/// The source that pings controllers, and what its pings and this host's slurmctld have shown of
+/// who is active.
 #[derive(Debug)]
 pub(crate) struct Follow {
     pub(crate) source: Source,
-    /// A ping is under way.
+    /// Whether a ping is under way.
     ping_pending: bool,
     state: FollowState,
-    /// The own figures of the last tick; `None` if nothing is known of it.
+    /// The daemon's own figures of `follow` at the last tick; `None` before the first, and if the
+    /// tick was given up.
     pub(crate) figures: Option<FollowFigures>,
     isolation: Isolation,
     pub(crate) conf: Option<PathBuf>,
@@ -60,19 +63,19 @@ pub(crate) struct Follow {
 
 #[derive(Debug, Default)]
 struct FollowState {
-    /// The controllers before this one, by the last ping that showed them; without `own`, no ping
-    /// has.
+    /// The controllers before and behind this host's, by the last ping. Without `own`, no ping has
+    /// found this host among the controllers.
     ahead: Ahead,
     role: FollowRole,
     known_at: Option<Instant>,
-    /// Begin of slurmctld's statistics, by its last answer.
+    /// Moment since which slurmctld's statistics count, by its last answer, Unix seconds.
     start: Option<i64>,
-    /// slurmctld did not answer the last tick.
+    /// Whether a tick has failed since slurmctld's last answer.
     is_down: bool,
 }
 
 impl Follow {
-    /// Starts its reader, if the configuration says so.
+    /// Starts the reader that pings; `None` without `[slurm] follow`.
     pub(crate) fn start(slurm: &SlurmSettings, readers: &ReaderMemory) -> Option<Self> {
         slurm.follow.then(|| Self {
             source: Source::start("pings", slurm.clone(), START_DEADLINE, readers),
@@ -85,7 +88,7 @@ impl Follow {
         })
     }
 
-    /// Goes on with what another reader has found of the same controllers: a host that is cut off
+    /// Takes over what was found before of the same controllers, so that a host that is isolated
     /// stays so.
     pub(crate) fn resume(&mut self, before: Self) {
         let Self { state, figures, isolation, was_found, .. } = before;
@@ -102,8 +105,8 @@ impl Follow {
         )
     }
 
-    /// Pings for a tick. Returns until when that waits for the answer; `None`: this host's
-    /// slurmctld is asked at once.
+    /// Pings for a tick. Returns the moment until which the tick waits for the result; `None`: this
+    /// host's slurmctld is asked at once.
     pub(crate) fn ping_for_tick(&mut self) -> Option<Instant> {
         let hangs = self.ping_pending;
         if !hangs {
@@ -117,7 +120,7 @@ impl Follow {
         self.state.ahead.own.is_some()
     }
 
-    /// Takes the result of a ping, which has this host; returns whether a tick that waited for it
+    /// Takes the result of a ping, `None` if it failed. Returns whether a tick that waited for it
     /// asks this host's slurmctld.
     pub(crate) fn judge_ping(&mut self, ahead: Option<Ahead>) -> bool {
         self.ping_pending = false;
@@ -135,7 +138,7 @@ impl Follow {
         self.state.asks()
     }
 
-    /// Takes the outcome of a tick; one comes each `interval`.
+    /// Takes the outcome of a tick; there is one in each `interval`. Returns what has changed.
     pub(crate) fn handle_tick(&mut self, outcome: &TickOutcome, interval: Duration) -> Change {
         if let TickOutcome::Failed = outcome {
             self.isolation.forget_heard();
@@ -147,14 +150,14 @@ impl Follow {
         change
     }
 
-    /// Whether this host may have lost its role without knowing it.
+    /// Whether this host is isolated, so that another slurmctld may be active without its knowing.
     pub(crate) fn is_isolated(&self) -> bool {
         self.isolation.is_isolated(Instant::now())
     }
 
     /// Takes what this tick shows about the world outside: how many messages slurmd has sent to
     /// this host's slurmctld, and how many answers the receiver with the fewest has given, if all
-    /// are connected and none is in doubt. Nothing follows from it before the first ping has ended.
+    /// are connected and none is in doubt. Figures wait until a ping has found this host.
     pub(crate) fn judge_isolation(&mut self, nodes: Option<u64>, answers: Option<u64>) -> Verdict {
         if !self.knows_its_host() {
             return Verdict::Wait;
@@ -162,7 +165,8 @@ impl Follow {
         self.isolation.judge_tick(nodes, answers, Instant::now())
     }
 
-    /// Another controller may have been active, and may still be. Returns whether that is news.
+    /// Takes that provisional figures were withdrawn, because another controller may have been
+    /// active, and may still be. Returns whether that is news.
     pub(crate) fn note_withdrawal(&mut self) -> bool {
         let is_first = self.isolation.note_withdrawal(Instant::now());
         if is_first {
@@ -171,7 +175,7 @@ impl Follow {
         is_first
     }
 
-    /// The host of the controller before this one that answers.
+    /// The host of the controller before this one that answers; `None` if none does.
     pub(crate) fn host_ahead(&self) -> Option<&str> {
         let index = usize::try_from(self.state.ahead.answers?).ok()?;
         self.state.ahead.hosts.get(index).map(String::as_str)
@@ -189,9 +193,10 @@ impl FollowState {
         self.ahead.answers.is_some() || self.ahead.behind == Some(Behind::Answers)
     }
 
-    /// The primary is active where it answers. A backup before this one may wait, as this one may,
-    /// and this one be active until that has taken over: what this one said last is then asked
-    /// again.
+    /// Whether a tick asks this host's slurmctld. It does not if the primary has answered the last
+    /// ping, because that one is active then. If only a backup before this host has answered, that
+    /// may wait while this one is active, so the tick asks unless this host's slurmctld last said
+    /// that it waits.
     const fn asks(&self) -> bool {
         match (self.ahead.answers, self.role) {
             (None, _) | (Some(1..), FollowRole::Active | FollowRole::Unknown) => true,
@@ -225,7 +230,8 @@ impl FollowState {
     }
 }
 
-/// The controllers before this one and the cluster, from the outcome of a ping.
+/// Returns the other controllers and the cluster's name from the outcome of a ping; `None` if it
+/// failed.
 pub(crate) fn ahead_of(outcome: Outcome) -> Option<(Ahead, Option<String>)> {
     let reading = outcome.ok()?;
     match reading.reply {

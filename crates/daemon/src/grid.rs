@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-/// A clock that shows an earlier time, 2020, was never set: a host without one of its own starts in
-/// 1970.
+/// Begin of the year 2020, Unix seconds. A clock that shows an earlier time was never set: a host
+/// whose clock does not run while it is off starts in 1970.
 const UNSET_BEFORE: i64 = 1_577_836_800;
 
 #[derive(Debug)]
@@ -17,31 +17,32 @@ pub(crate) struct Grid {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tick {
-    /// Its planned moment, Unix seconds: the timestamp of everything it makes.
+    /// Planned moment of the tick, Unix seconds: the timestamp of all its points.
     pub(crate) timestamp: i64,
     /// Ticks between the last one and this one that were missed.
     pub(crate) skipped: u64,
-    /// The clock was set back so far that a new timeline begins.
+    /// Whether the clock was set back so far that a new timeline begins.
     pub(crate) new_timeline: bool,
 }
 
 impl Tick {
-    /// Whether its time cannot be true, so that Carbon would throw its points away.
+    /// Whether the tick's time cannot be true, so that Carbon would throw its points away.
     pub(crate) const fn is_before_the_clock_was_set(self) -> bool {
         self.timestamp < UNSET_BEFORE
     }
 }
 
 impl Grid {
-    /// The first tick is the next slot: an earlier run may have written the one that `now` is in.
+    /// Begins a grid with a tick every `interval` seconds. Its first tick is the slot after the one
+    /// that `now` is in, which an earlier run may have written.
     pub(crate) fn new(interval: u32, now: Duration) -> Self {
         let interval = i64::from(interval.max(1));
         Self { interval, last: slot(interval, now) }
     }
 
-    /// The tick at `now`; `None` while the last one's slot continues. If several were missed, only
-    /// the latest; the others are counted. After the clock went back by less than half an interval,
-    /// there is none until it has caught up.
+    /// Returns the tick at `now`; `None` while the last tick's slot continues. If several were
+    /// missed, it is the latest, and the others are counted in it. After the clock went back by
+    /// less than half an interval, there is no tick until it has caught up.
     pub(crate) fn tick(&mut self, now: Duration) -> Option<Tick> {
         let timestamp = slot(self.interval, now);
         let steps = (timestamp - self.last) / self.interval;
@@ -123,7 +124,7 @@ mod tests {
         assert_eq!(grid.tick(at(1000.0)), tick(1000, 0, false));
     }
 
-    /// 1.8e9 ticks counted as skipped.
+    /// Guards against an error: 1.8e9 ticks counted as skipped.
     #[test]
     fn a_clock_that_is_set_after_a_start_in_1970_has_missed_nothing() {
         let mut grid = Grid::new(30, at(7.0));

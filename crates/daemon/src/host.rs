@@ -12,19 +12,20 @@ pub(crate) fn host() -> String {
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
-/// The folder that RUNTIME_DIRECTORY names. systemd names several with colons between.
+/// Returns the first folder that RUNTIME_DIRECTORY names, where systemd separates several by
+/// colons; `None` if it names none.
 pub(crate) fn runtime_folder() -> Option<PathBuf> {
     let folders =
         std::env::var_os("RUNTIME_DIRECTORY").filter(|folders| folders != OsStr::new(""))?;
     std::env::split_paths(&folders).next()
 }
 
-/// The name of a user, or the number.
+/// Returns the name of a user of this host, or the number if there is no name.
 pub(crate) fn user(uid: u32) -> String {
     name(uid).unwrap_or_else(|| uid.to_string())
 }
 
-/// The name that /etc/passwd has.
+/// Returns the name that /etc/passwd has for a user's number, if it has one.
 #[expect(clippy::disallowed_methods, reason = "in a command, or in a thread")]
 pub(crate) fn name(uid: u32) -> Option<String> {
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();

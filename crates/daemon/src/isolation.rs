@@ -28,32 +28,37 @@ pub(crate) enum Verdict {
 /// The signs of life from outside that this host has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Isolation {
-    /// SlurmctldTimeout.
+    /// SlurmctldTimeout, as the last ping had it.
     timeout: Duration,
     /// The state, at the last ping, of the controllers behind this host.
     behind: Option<Behind>,
     heard: Option<Instant>,
     /// Moment until which Slurm may still have two active controllers.
     settles_at: Option<Instant>,
-    /// Another controller has answered since the last tick, and for the first time in this run.
+    /// Whether another controller has answered since the last tick.
     is_answered: bool,
+    /// Whether the last answer of another controller was the first in this run.
     is_first_answer: bool,
     had_answer: bool,
-    /// The last ping was answered.
+    /// Whether another controller answered the last ping.
     was_answered: bool,
-    /// The figures collected in this isolation have been withdrawn once.
+    /// Whether figures of this isolation have been withdrawn.
     has_withdrawn: bool,
-    /// Messages of slurmd, and when there was the last one.
+    /// Number of messages that slurmd has sent to this host's slurmctld, by the last tick that
+    /// showed it.
     nodes: Option<u64>,
+    /// Moment of the last tick at which slurmd had sent new messages.
     nodes_heard: Option<Instant>,
-    /// Answers of receivers, and the first one of this isolation after which no receiver was lost
-    /// or in doubt.
+    /// Number of answers that the receiver with the fewest has given.
     answers: Option<u64>,
+    /// Moment of the first answer of receivers since which no receiver was lost or in doubt, and no
+    /// other controller has answered.
     reached: Option<Instant>,
 }
 
 impl Isolation {
-    /// Takes the outcome of a ping of the controllers before this host, and of those behind it.
+    /// Takes the outcome of a ping: whether a controller `before` this host answered, and the state
+    /// of those `behind` it.
     pub(crate) fn note_ping(
         &mut self,
         before: bool,
@@ -84,7 +89,8 @@ impl Isolation {
         self.is_settling(now) || self.is_silent(now)
     }
 
-    /// Provisional figures were withdrawn; returns whether they are the first of this isolation.
+    /// Takes that provisional figures were withdrawn. Returns whether they are the first of this
+    /// isolation.
     pub(crate) fn note_withdrawal(&mut self, now: Instant) -> bool {
         let is_first = !std::mem::replace(&mut self.has_withdrawn, true);
         if is_first && self.is_first_answer {
@@ -94,8 +100,8 @@ impl Isolation {
         is_first
     }
 
-    /// This host's slurmctld does not answer: another may take over at once, and what was heard
-    /// before counts no more.
+    /// Forgets all signs of life, because this host's slurmctld does not answer: another may take
+    /// over at once.
     pub(crate) const fn forget_heard(&mut self) {
         self.heard = None;
         self.nodes = None;
@@ -118,8 +124,9 @@ impl Isolation {
         }
     }
 
-    /// Takes what a tick shows: messages of slurmd, and answers of receivers, if all are connected
-    /// and none is in doubt.
+    /// Takes the numbers that a tick shows: of messages that slurmd has sent, and of answers of
+    /// receivers, if all are connected and none is in doubt. Returns what becomes of provisional
+    /// figures.
     pub(crate) fn judge_tick(
         &mut self,
         nodes: Option<u64>,

@@ -5,12 +5,12 @@ use slurm_points::tagged;
 
 use crate::self_metrics::LEVELS;
 
-/// The name with tags for a path.
+/// Returns the name with tags that stands for a path.
 pub(crate) fn tagged(path: &str) -> String {
     tagged::tagged(path, LEVELS)
 }
 
-/// Every declared level, the collectors' first.
+/// Returns every declared level, those of the collectors first.
 pub(crate) fn every_level() -> impl Iterator<Item = &'static DocumentedLevel> {
     tagged::every_level(LEVELS)
 }

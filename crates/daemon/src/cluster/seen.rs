@@ -13,10 +13,12 @@ use crate::status::SlurmctldEntry;
 
 #[derive(Debug, Default)]
 pub(crate) struct SlurmctldSeen {
-    /// Its moments are nanoseconds of CLOCK_BOOTTIME.
+    /// slurmctld's entry in the status document. Here its moments are nanoseconds of
+    /// CLOCK_BOOTTIME.
     pub(crate) entry: SlurmctldEntry,
     outage: Option<Outage>,
-    /// The log has named another user's program in slurmctld's place, since the last reading.
+    /// Whether the log has said, since the last reading, that another user's program listens in
+    /// slurmctld's place.
     has_named_imposter: bool,
 }
 
@@ -28,8 +30,8 @@ struct Outage {
 }
 
 impl SlurmctldSeen {
-    /// Takes, and logs if it is news, the outcome of a request for the statistics, at `now` by
-    /// CLOCK_BOOTTIME.
+    /// Takes the outcome of a request for the statistics, and logs it if it is news. `now` is
+    /// nanoseconds of CLOCK_BOOTTIME.
     pub(crate) fn note_answer(&mut self, outcome: &Outcome, now: i64) {
         let before = (self.entry.answers, self.entry.standby);
         match outcome {
@@ -65,7 +67,8 @@ impl SlurmctldSeen {
         }
     }
 
-    /// This host's slurmctld is a backup that waits; the host of the one before it that answers.
+    /// Takes that this host's slurmctld is a backup that waits. `ahead` is the host of a controller
+    /// before it that answers, if one does.
     pub(super) fn note_standby(&mut self, ahead: Option<&str>, now: i64) {
         if !self.entry.standby {
             info!(
@@ -77,7 +80,7 @@ impl SlurmctldSeen {
         self.entry.last_answer = Some(now);
     }
 
-    /// The entry for `status`, in Unix seconds.
+    /// Returns the entry for the status document, with moments in Unix seconds.
     pub(crate) fn entry(&self) -> SlurmctldEntry {
         let entry = self.entry.clone();
         SlurmctldEntry {
@@ -104,7 +107,7 @@ impl SlurmctldSeen {
         }
     }
 
-    /// The words for systemd.
+    /// The state of slurmctld in words, for systemd's STATUS.
     pub(crate) const fn words(&self) -> &'static str {
         match self.entry.answers {
             None => "waiting for the first reading",

@@ -2,20 +2,20 @@
 
 use tokio::time::Instant;
 
-/// Exactly one of these is true.
+/// The phase of the tick under way, exactly one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TickPhase {
     Idle,
-    /// The tick waits for a ping, at most until then.
+    /// The tick waits for a ping, at most until the moment `until`.
     Waiting {
         timestamp: i64,
         until: Instant,
     },
-    /// Slurmctld is asked for this tick.
+    /// slurmctld is asked for this tick.
     Asked(i64),
-    /// Slurmctld has not answered, and the tick's slot is over.
+    /// slurmctld has not answered, and the slot of the tick that asked it is over.
     Late,
-    /// Slurmctld has not answered an earlier tick; this tick begins when it has answered.
+    /// slurmctld has not answered an earlier tick; this tick begins when it has answered.
     LateThen(i64),
 }
 
@@ -30,14 +30,14 @@ pub(crate) struct EndedTick {
 pub(crate) enum TickEnd {
     /// Another controller is active.
     Standby,
-    /// Slurmctld could not be asked in its slot.
+    /// slurmctld could not be asked in the tick's slot.
     Missed,
-    /// Slurmctld has not answered in its slot.
+    /// slurmctld has not answered in the tick's slot.
     Late,
 }
 
 impl TickPhase {
-    /// Returns the tick under way, whose slot is over.
+    /// Ends the slot of the tick under way. Returns that tick; `None` if no tick's slot was open.
     pub(super) const fn end_slot(&mut self) -> Option<EndedTick> {
         let (phase, timestamp, end) = match *self {
             Self::Idle | Self::Late => return None,
@@ -63,8 +63,8 @@ impl TickPhase {
         Some(timestamp)
     }
 
-    /// The answer is there: returns the tick that it is for, if its slot is not over, and the one
-    /// that begins now.
+    /// Takes that slurmctld has answered. Returns the tick that the answer is for, if its slot is
+    /// not over, and the tick that has waited for it and begins now.
     pub(super) const fn handle_answer(&mut self) -> (Option<i64>, Option<i64>) {
         let ticks = match *self {
             Self::Waiting { .. } => return (None, None),
