@@ -234,8 +234,8 @@ impl Cluster {
         self.ask(timestamp)
     }
 
-    /// Takes the result of a ping, `None` if it failed. A tick that waited for it begins now, or
-    /// ends as standby and is returned.
+    /// Takes the result of a ping, `None` if it failed or did not find this host. A tick that
+    /// waited for it begins now, or ends as standby and is returned.
     pub(crate) fn handle_ping(&mut self, ahead: Option<Ahead>) -> Option<EndedTick> {
         let asks = self.follow.as_mut()?.judge_ping(ahead);
         let timestamp = self.tick.take_waiting()?;

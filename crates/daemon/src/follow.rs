@@ -120,8 +120,8 @@ impl Follow {
         self.state.ahead.own.is_some()
     }
 
-    /// Takes the result of a ping, `None` if it failed. Returns whether a tick that waited for it
-    /// asks this host's slurmctld.
+    /// Takes the result of a ping, `None` if it failed or did not find this host. Returns whether a
+    /// tick that waited for it asks this host's slurmctld.
     pub(crate) fn judge_ping(&mut self, ahead: Option<Ahead>) -> bool {
         self.ping_pending = false;
         let known = &mut self.state.ahead;

@@ -37,14 +37,15 @@ use crate::config::SlurmSettings;
 use crate::host::{RUNTIME_FOLDER, runtime_folder};
 use crate::trust::check_own_folder;
 
-/// The result of a request.
+/// The result of a request to a source: a reading, or why there is none.
 pub(crate) type Outcome = Result<Box<Reading>, SourceError>;
 
 /// A reason why there is no reading.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum SourceError {
-    /// libslurm's own answer, with the lines that it printed meanwhile.
+    /// The reader's answer that the request has failed, with the lines that libslurm printed
+    /// meanwhile.
     #[error("{}", refused(.0, .1))]
     Refused(Failure, LastLines),
     #[error("{} does not exist", .0.display())]
@@ -56,13 +57,13 @@ pub(crate) enum SourceError {
     /// slurmctld's figures would go to another cluster's paths.
     #[error("slurmctld reports the cluster {new:?}, but these paths have figures of {known:?}")]
     OtherCluster { known: String, new: String },
-    /// The reader pauses for a moment, because of this.
+    /// The source pauses for a moment before it starts another reader, because of this error.
     #[error("{0}")]
     Resting(Arc<SourceError>),
 }
 
 impl SourceError {
-    /// The error that began the pause.
+    /// Returns the error that began the pause, or else this error.
     pub(crate) fn root(&self) -> &Self {
         match self {
             Self::Resting(error) => error.root(),
@@ -88,7 +89,7 @@ impl SourceError {
         matches!(self.root(), Self::Refused(Failure { stage: Some(Listener), .. }, _))
     }
 
-    /// Whether libslurm's credential, refused or not usable, was the environment's token.
+    /// Whether a credential of libslurm was refused or not usable that was the token in SLURM_JWT.
     pub(crate) fn has_used_token(&self) -> bool {
         let Self::Refused(failure, said) = self.root() else { return false };
         said.kind == ReaderKind::Libslurm
@@ -126,8 +127,8 @@ impl SourceError {
     }
 }
 
-/// errno below this is the kernel's, and libslurm's lines say more: "Resource temporarily
-/// unavailable" is a name that does not resolve.
+/// Lowest error number of Slurm's own. A lower errno is the kernel's, and libslurm's lines say
+/// more: "Resource temporarily unavailable" is a name that does not resolve.
 const SLURMS_ERRNO: i32 = 1000;
 
 fn refused(failure: &Failure, said: &LastLines) -> String {
@@ -140,7 +141,7 @@ fn refused(failure: &Failure, said: &LastLines) -> String {
     }
 }
 
-/// A running source; or one of the two handles that may share it, whose requests wait for each
+/// A handle of a running source. Two handles may share a source; their requests wait for each
 /// other.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -148,19 +149,19 @@ pub(crate) struct Source {
     answered: mpsc::Sender<Outcome>,
     outcomes: mpsc::Receiver<Outcome>,
     status: watch::Receiver<ReaderStatus>,
-    /// The task, which ends with the last handle, and its reader with it.
+    /// The source's task, which ends with the last handle, and the reader with it.
     task: Arc<JoinSet<()>>,
 }
 
 /// A request, and where its outcome goes.
 type Question = (Request, mpsc::Sender<Outcome>);
 
-/// The memory that outlives readers, and the sources that started them.
+/// The memory that all sources share, and that outlives them and their readers.
 #[derive(Clone, Debug)]
 pub(crate) struct ReaderMemory {
-    /// Readers started again since the daemon's start.
+    /// Number of readers that were started again since the daemon's start.
     restarts: Arc<AtomicU64>,
-    /// One for all roles.
+    /// The native reader, one for all roles.
     native: Arc<NativeReader>,
 }
 
@@ -172,7 +173,8 @@ impl Default for ReaderMemory {
 }
 
 impl ReaderMemory {
-    /// The memory of the daemon or of a command.
+    /// Makes the memory of the daemon, or of a command, which reads the file of protocol numbers
+    /// and never writes it.
     pub(crate) fn new(is_daemon: bool) -> Self {
         let folder = runtime_folder().or_else(|| (!is_daemon).then(|| RUNTIME_FOLDER.into()));
         let numbers = folder.map(|folder| folder.join("protocol-numbers.json"));
@@ -184,22 +186,23 @@ impl ReaderMemory {
         Self { restarts: Arc::default(), native: Arc::new(NativeReader::new(numbers, writes)) }
     }
 
-    /// Readers started again.
+    /// Returns the number of readers that were started again.
     pub(crate) fn restarts(&self) -> u64 {
         self.restarts.load(Ordering::Relaxed)
     }
 }
 
-/// The reader's state, as others see it.
+/// The state of a source's reader, as others see it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReaderStatus {
-    /// Readers started again so far, after the first.
+    /// Number of readers that this source has started again, after its first.
     pub(crate) restarts: u64,
     /// The reader's process id, while there is one; the native reader has none.
     pub(crate) pid: Option<u32>,
-    /// Number of changes of slurm.conf.
+    /// Number of changes of slurm.conf that readers have got so far.
     pub(crate) conf_changes: u64,
-    /// The kind of the last reader, with the release of its libslurm, where it has one.
+    /// The kind of the last reader, with the release of its libslurm, where it has one; `None`:
+    /// there was no reader yet.
     pub(crate) last: Option<(ReaderKind, Option<Release>)>,
 }
 
@@ -231,7 +234,7 @@ impl Source {
         Self { requests, answered, outcomes, status, task: Arc::new(task) }
     }
 
-    /// The second handle to the same reader.
+    /// Makes the second handle to the same source.
     pub(crate) fn share(&self) -> Self {
         let (answered, outcomes) = mpsc::channel(1);
         let requests = self.requests.clone();
@@ -240,13 +243,13 @@ impl Source {
         Self { requests, answered, outcomes, status, task }
     }
 
-    /// Hands a request over, whose number is given here. There must be no other of this handle on
-    /// its way. `false` where there are too many, and nothing is asked.
+    /// Hands a request to the source's task, which gives it its number. No other request of this
+    /// handle may be under way. Returns `false`, and asks nothing, if too many requests wait.
     pub(crate) fn ask(&self, request: Request) -> bool {
         self.requests.try_send((request, self.answered.clone())).is_ok()
     }
 
-    /// The outcome of the request on its way. Safe to cancel.
+    /// Waits for the outcome of the request under way. Safe to cancel.
     pub(crate) async fn outcome(&mut self) -> Outcome {
         match self.outcomes.recv().await {
             Some(outcome) => outcome,

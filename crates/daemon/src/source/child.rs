@@ -17,11 +17,11 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use tokio::sync::watch;
 use waiting_threads::JobEnd;
 
-/// A role's readers, with those that were killed and have not ended: they wait in the kernel, where
-/// no signal reaches them.
+/// Largest number of a role's reader processes. It includes those that were killed and have not
+/// ended: they wait in the kernel, where no signal reaches them.
 const MOST: usize = 3;
 
-/// A running program, killed when this is dropped.
+/// A running reader process, which is killed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct ReaderChild {
     pub(super) pid: u32,
@@ -29,15 +29,16 @@ pub(super) struct ReaderChild {
     end: watch::Receiver<Option<ExitStatus>>,
 }
 
-/// The ends of its pipes.
+/// The daemon's ends of a reader's stdin, stdout and stderr.
 pub(super) type Pipes = (ChildStdin, ChildStdout, ChildStderr);
 
-/// The group of a child that is not waited for, so that its id is nobody else's; `None` afterwards.
+/// The process group of a reader, to kill it; `None` afterwards. Until then the reader is not
+/// waited for, so that its id is nobody else's.
 #[derive(Clone, Debug)]
 struct ProcessGroup(Arc<Mutex<Option<Pid>>>);
 
 impl ProcessGroup {
-    /// Kills the child, and what libslurm has forked.
+    /// Kills the reader, and the processes that libslurm has forked.
     fn kill(&self) {
         if let Some(group) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // It fails only when all of them have ended already.
@@ -75,7 +76,8 @@ impl ReaderChild {
         waiting_threads::ask_at_most(MOST, &owner(role), &question, patience, work).await?
     }
 
-    /// Waits for its end; `None`: it is not known how. Safe to cancel.
+    /// Waits for the end of the process, and returns its exit status; `None`: that is not known.
+    /// Safe to cancel.
     pub(super) async fn ended(&mut self) -> Option<ExitStatus> {
         self.end.wait_for(Option::is_some).await.ok().and_then(|status| *status)
     }
@@ -87,7 +89,8 @@ impl Drop for ReaderChild {
     }
 }
 
-/// Lets nothing of this role begin any more: what is being started is killed as soon as it runs.
+/// Gives up a start of a reader of this role that is under way: the reader is killed as soon as it
+/// runs.
 pub(super) fn forget(role: &str) {
     waiting_threads::forget(&owner(role));
 }

@@ -10,23 +10,25 @@ use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) use slurmctld_protocol::USUAL_CONFS as USUAL;
 
-/// While readings come: at the default interval of 30 s with every second tick.
+/// Time between two looks at the files while readings come: at the default interval of 30 s every
+/// second tick has one.
 const LOOK_EVERY: Duration = Duration::from_secs(31);
 /// Time that a request waits for a look at the files.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The slurm.conf that is named, by the configuration or by the environment, and by which.
+/// Returns the path of slurm.conf that the configuration or SLURM_CONF names, and which of the two
+/// does; `None` if neither does.
 pub(crate) fn named(conf: Option<&Path>) -> Option<(PathBuf, &'static str)> {
     let by_configuration = conf.map(|conf| (conf.to_owned(), "the configuration"));
     by_configuration.or_else(|| Some((std::env::var_os("SLURM_CONF")?.into(), "SLURM_CONF")))
 }
 
-/// Modification time and size of each file; `None`: not there.
+/// Modification time and size of each file; `None`: it is not there.
 type ConfFingerprint = Vec<Option<(SystemTime, u64)>>;
 
-/// The files, and what is known of them.
+/// Files that are watched for changes: slurm.conf, or those that tell of a new libslurm or reader.
 pub(super) struct ConfWatch {
-    /// Owner of the thread that looks.
+    /// Name of these files for the thread that looks at them.
     owner: &'static str,
     paths: Arc<[PathBuf]>,
     /// The file that was named, if one was.
@@ -54,8 +56,8 @@ impl ConfWatch {
         watch
     }
 
-    /// Notes what a reader that is started now will read. An error if the file that was named does
-    /// not exist.
+    /// Notes the files as a reader that is started now will read them. It is an error if the file
+    /// that was named does not exist.
     pub(super) async fn note(&mut self) -> Result<(), PathBuf> {
         if let Some(now) = self.look().await {
             self.seen = Some(now);
@@ -64,7 +66,8 @@ impl ConfWatch {
         self.named.clone().filter(|_| missing).map_or(Ok(()), Err)
     }
 
-    /// Whether it is another than when it was last noted or found changed; `soon` looks at once.
+    /// Whether a file has changed since the files were last noted or found changed. `soon` looks at
+    /// once, and not only after [`LOOK_EVERY`].
     pub(super) async fn has_changed(&mut self, soon: bool) -> bool {
         if !soon && self.looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) {
             return false;
@@ -75,7 +78,8 @@ impl ConfWatch {
         changed
     }
 
-    /// `None` while nothing is known: nobody waits twice for a look that hangs.
+    /// Looks at the files, in a thread. `None`: nothing is known, because the look takes too long.
+    /// Nobody waits twice for a look that hangs.
     async fn look(&mut self) -> Option<ConfFingerprint> {
         let question = format!("{:?}", self.paths);
         let paths = Arc::clone(&self.paths);

@@ -8,19 +8,19 @@ use super::locate::{self, FoundReaders, ReaderKind};
 use super::process::Process;
 use crate::config::SlurmSettings;
 
-/// A reader.
+/// A reader that is installed on this host, or the native one.
 #[derive(Debug)]
 pub(crate) struct InstalledReader {
-    /// Its program, or that it is in this one.
+    /// Path of the reader's program, or the words that the native reader is in this program.
     pub(crate) program: String,
-    /// Says in words whom it asks.
+    /// The Slurm that the reader asks, in words.
     pub(crate) asks: String,
-    /// The daemon would use this one.
+    /// Whether the daemon would use this reader.
     pub(crate) is_used: bool,
 }
 
-/// All of them, the programs in the order in which the daemon tries them; those that are passed
-/// over, and why; the error says why it would use none.
+/// Returns all readers, the programs in the order in which the daemon tries them; lines about the
+/// programs that are passed over; and the error that the daemon would have if it could use none.
 pub(crate) async fn readers(
     slurm: &SlurmSettings,
 ) -> (Vec<InstalledReader>, Vec<String>, Option<locate::NoReader>) {
@@ -62,8 +62,8 @@ fn newest() -> String {
     LIBRARIES.last().map_or_else(String::new, |(_, newest)| newest.to_string())
 }
 
-/// `version` is what a reader says about itself; without its libslurm it says nothing, and its name
-/// must do.
+/// Returns in words which Slurm a reader asks. `version` is what its program says about itself;
+/// without its libslurm it says nothing, and its name must do.
 fn asks(program: &Path, version: Option<&str>) -> String {
     if ReaderKind::named(program) == ReaderKind::Rest {
         return format!("slurmrestd of Slurm 22.05 to {}", newest());

@@ -15,28 +15,28 @@ use super::locate::{LocatedReaders, ReaderKind};
 use super::process::{Process, ProcessError};
 use super::stderr::LoggedLines;
 
-/// The programs to try, and how.
+/// The start of a reader: the programs to try, each with its arguments, and how long to wait.
 pub(super) struct Launch {
     pub(super) role: &'static str,
     pub(super) programs: Vec<(PathBuf, ReaderKind, Vec<OsString>)>,
     pub(super) located: LocatedReaders,
-    /// For the hello.
+    /// Time to wait for a program's hello.
     pub(super) deadline: Duration,
-    /// A start that takes longer is said.
+    /// Time after which the log says that a start is slow.
     pub(super) slow_after: Duration,
     pub(super) logged: LoggedLines,
-    /// The native reader is used because no libslurm has a reader.
+    /// Whether the native reader is used because no libslurm has a reader.
     pub(super) is_native_used: bool,
-    /// That readers are lost has been said.
+    /// Whether the log has said that a reader was lost.
     pub(super) troubled: bool,
 }
 
-/// What came of the programs that were tried.
+/// The result of a start: the reader that runs, and the programs that do not fit.
 pub(super) struct Launched {
     pub(super) located: LocatedReaders,
     /// Programs that do not fit this host, and why.
     pub(super) unfit: Vec<String>,
-    /// The one that has said hello.
+    /// The reader that has said hello; `None` if no program fits.
     pub(super) started: Option<(PathBuf, ReaderKind, Box<Process>)>,
 }
 
@@ -86,21 +86,21 @@ impl Launch {
     }
 }
 
-/// The next reader, for a slurm.conf that has changed, while the one that runs is asked.
+/// The reader for a slurm.conf that has changed. It is started while the present one is asked.
 #[derive(Default)]
 pub(super) struct Successor {
-    /// The start that is under way; empty between two of them.
+    /// The task of the start under way; empty between two starts.
     starting: JoinSet<Result<Launched, SourceError>>,
     backoff: Backoff,
-    /// When to try again, after a start that failed.
+    /// Moment at which a start that has failed is tried again; `None`: none has failed.
     retry_at: Option<Instant>,
-    /// The lines of its starts, apart from those that a reading makes news again: the reader that
-    /// runs goes on to give readings.
+    /// Lines of these starts that the log has. Those of the present reader are kept apart, because
+    /// each of its readings makes its lines news again.
     pub(super) logged: LoggedLines,
 }
 
 impl Successor {
-    /// Starts it, if this has not failed already.
+    /// Begins the start in a task, which fails at once if `launch` is an error.
     pub(super) fn start(&mut self, launch: Result<Launch, SourceError>) {
         self.starting.spawn(async move { launch?.run().await });
     }
@@ -109,7 +109,7 @@ impl Successor {
         !self.starting.is_empty()
     }
 
-    /// Whether it is time to try again.
+    /// Whether it is time to try a start again that has failed.
     pub(super) fn is_due(&self) -> bool {
         !self.is_starting() && self.retry_at.is_some_and(|at| at <= Instant::now())
     }
@@ -119,12 +119,13 @@ impl Successor {
         self.retry_at.is_some()
     }
 
-    /// The result of the start; `None`: it has panicked. Safe to cancel.
+    /// Waits for the result of the start; `None`: its task has panicked. Safe to cancel.
     pub(super) async fn launched(&mut self) -> Option<Result<Launched, SourceError>> {
         self.starting.join_next().await?.ok()
     }
 
-    /// Plans another try; whether this failure was the first.
+    /// Plans another try after a failed start. Returns whether it is the first failure since
+    /// slurm.conf changed.
     pub(super) fn note_failure(&mut self) -> bool {
         let retry_at = Instant::now() + self.backoff.next_delay();
         self.retry_at.replace(retry_at).is_none()

@@ -13,7 +13,7 @@ use crate::config::{ReaderChoice, SlurmSettings};
 use crate::trust::{Disbelief, check_found_file};
 
 const NAME: &str = "slurm-graphite-reader";
-/// The one of slurmrestd.
+/// Name of the reader program that asks slurmrestd.
 const REST_NAME: &str = "slurm-graphite-rest-reader";
 /// The variable with a token that libslurm uses instead of munge.
 pub(crate) const TOKEN: &str = "SLURM_JWT";
@@ -39,15 +39,15 @@ const LIBRARY_FOLDERS: [&str; 7] = [
     "/opt/slurm/lib",
 ];
 
-/// The way in which a reader asks. Its number is in the figure `reader`.
+/// The way in which a reader asks Slurm. Its number is the value of the figure `reader`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ReaderKind {
-    /// slurmctld, by libslurm.
+    /// The reader asks slurmctld, by libslurm.
     #[default]
     Libslurm,
-    /// slurmctld, in its own protocol, by this process: only the statistics.
+    /// This process asks slurmctld in its own protocol, only for the statistics.
     Native,
-    /// slurmrestd.
+    /// The reader asks slurmrestd.
     Rest,
 }
 
@@ -94,13 +94,15 @@ pub(crate) enum NoReader {
     Nowhere { name: &'static str, folders: String, advice: String },
     #[error("no reader fits this host's libslurm ({tried}); {advice}")]
     Unfit { tried: String, advice: String },
-    /// Every reader is there, and what it needs is not.
+    /// Readers are installed, but the libslurm that they need is not.
     #[error("this host has no libslurm. {INSTALL_LIBSLURM}")]
     NoLibrary,
-    /// The native reader cannot take the place of the missing one, because of this.
+    /// The native reader cannot take the place of libslurm's, because of the setting that is named
+    /// here.
     #[error("{0} needs libslurm's reader: {1}")]
     Needed(&'static str, Box<Self>),
-    /// Nor libslurm, so what is missing first is slurm.conf.
+    /// There is neither slurm.conf nor libslurm. slurm.conf is named, because the native reader
+    /// needs no libslurm.
     #[error("there is no {}; with it and munge the statistics can be read, also without libslurm",
         conf::USUAL.join(" or "))]
     NoConf,
@@ -111,8 +113,9 @@ pub(crate) enum NoReader {
 }
 
 impl NoReader {
-    /// `tried` are the readers that the dynamic loader refused, each with its words, on a host with
-    /// these libslurm.so.N. One that is elsewhere is no missing one: then a reader says more.
+    /// Returns the error if none of the readers in `tried` fits, each with its words. `sonames` are
+    /// N of each libslurm.so.N that was found. If there is none, and the dynamic loader misses one
+    /// for each reader, libslurm is missing; else the readers' words say more.
     pub(super) fn unfit(tried: &[String], sonames: &[u32], slurm: &SlurmSettings) -> Self {
         let is_absent = sonames.is_empty() && tried.iter().all(|text| text.contains(ABSENT));
         let unfit = || Self::Unfit { tried: summary(tried), advice: install(sonames) };
@@ -170,8 +173,8 @@ fn summary(tried: &[String]) -> String {
     others.chain([absent]).collect::<Vec<_>>().join("; ")
 }
 
-/// Says which package to install where these libslurm.so.N are; without any, for one that is still
-/// to come, or in a place of its own.
+/// Says which package to install for these libslurm.so.N. Without any, it is the one for a libslurm
+/// that is still to come, or that is in a folder of its own.
 fn install(sonames: &[u32]) -> String {
     let packages: Vec<String> = sonames.iter().map(|soname| format!("{NAME}-{soname}")).collect();
     let packages = match packages.is_empty() {
@@ -223,9 +226,9 @@ fn numbered(
 pub(super) struct LocatedReaders {
     /// The programs to try, in that order.
     pub(super) programs: Vec<PathBuf>,
-    /// The native reader is used if none of them fits.
+    /// Whether the native reader is used if none of the programs fits.
     pub(super) is_native: bool,
-    /// N of every libslurm.so.N.
+    /// N of every libslurm.so.N that was found on this host.
     pub(super) sonames: Vec<u32>,
     /// Files that change when a libslurm or a reader of one is installed.
     pub(super) signs: Vec<PathBuf>,
@@ -236,9 +239,9 @@ pub(super) struct LocatedReaders {
 /// The readers that were found.
 #[derive(Default)]
 pub(super) struct FoundReaders {
-    /// In the order in which they are tried.
+    /// The programs, in the order in which they are tried.
     pub(super) programs: Vec<PathBuf>,
-    /// The native reader is used if none of them fits.
+    /// Whether the native reader is used if none of the programs fits.
     pub(super) is_native: bool,
     /// The programs that are not believed, and why.
     pub(super) passed_over: Vec<String>,
@@ -259,7 +262,7 @@ impl FoundReaders {
     }
 }
 
-/// Looks, in a thread, for what these settings need.
+/// Looks, in a thread, for the readers that these settings need.
 pub(super) async fn locate_readers(slurm: &SlurmSettings) -> Result<LocatedReaders, NoReader> {
     let (slurm, sought) =
         (slurm.clone(), (&slurm.reader, &slurm.conf, slurm.follow, slurm.rest.endpoint.is_some()));
@@ -278,7 +281,7 @@ pub(super) fn installed_libraries() -> Vec<u32> {
     libraries(&loaders_path())
 }
 
-/// The programs to try, the newest libslurm first.
+/// Returns the programs to try with these settings, the one for the newest libslurm first.
 pub(super) fn readers(slurm: &SlurmSettings) -> Result<FoundReaders, NoReader> {
     let folders = folders();
     let (name, mut found, is_native) = match &slurm.reader {
@@ -318,8 +321,8 @@ pub(super) fn readers(slurm: &SlurmSettings) -> Result<FoundReaders, NoReader> {
     Err(NoReader::Nowhere { name, folders: folders.join(", "), advice }.with_need(slurm))
 }
 
-/// Names the setting that keeps `auto` from the native reader: only libslurm's reader pings the
-/// other controllers, and takes a token from SLURM_JWT.
+/// Names the setting that keeps `auto` from the native reader, if one does: only libslurm's reader
+/// pings the other controllers, and takes a token from SLURM_JWT.
 fn needs_libslurm(slurm: &SlurmSettings) -> Option<&'static str> {
     if slurm.reader != ReaderChoice::Auto || slurm.rest.endpoint.is_some() {
         return None;
@@ -338,7 +341,8 @@ fn may_be_native(slurm: &SlurmSettings) -> bool {
     needs_libslurm(slurm).is_none() && has_conf()
 }
 
-/// Every reader that is installed: of libslurm, the newest first, and that of slurmrestd.
+/// Returns every reader that is installed: those of libslurm, the newest first, and that of
+/// slurmrestd.
 pub(super) fn installed() -> FoundReaders {
     let folders = folders();
     let mut found = found_in(&folders);
@@ -368,13 +372,13 @@ fn passed_over(program: &Path, error: &Disbelief) -> String {
     )
 }
 
-/// N of its libslurm.so.N, as its name tells.
+/// Returns N of the libslurm.so.N that a reader is built for, as its name tells.
 pub(super) fn number(program: &Path) -> Option<u32> {
     soname_number(program.file_name()?.to_str()?)
 }
 
-/// Beside this program, where it was built; in libexec below the same prefix, where it was
-/// installed.
+/// Returns the folders that may have readers: that of this program, where it was built; libexec
+/// below the same prefix, where it was installed; and the packages' folder.
 fn folders() -> Vec<PathBuf> {
     let own = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
     let installed = own.as_deref().and_then(Path::parent).map(|prefix| prefix.join(LIBEXEC));
@@ -389,7 +393,8 @@ fn found_in(folders: &[PathBuf]) -> FoundReaders {
     FoundReaders::believe(numbered(folders, soname_number).into_iter().map(|(_, path)| path))
 }
 
-/// 42 of `slurm-graphite-reader-42`; of the plain name, which was built here, more than any.
+/// Returns 42 for `slurm-graphite-reader-42`. For the plain name, of a reader that was built here,
+/// it is more than any.
 fn soname_number(name: &str) -> Option<u32> {
     match name.strip_prefix(NAME)? {
         "" => Some(u32::MAX),
@@ -445,7 +450,7 @@ mod tests {
         assert!(both.contains("slurm-graphite-reader-42 or slurm-graphite-reader-38"), "{both}");
     }
 
-    /// A line of 2 KB, before.
+    /// Guards against an error: the line was 2 KB long.
     #[test]
     fn readers_whose_library_is_not_here_are_numbers_and_others_keep_their_words() {
         let said = |number: u32| {
@@ -481,7 +486,7 @@ mod tests {
         assert!(needed.starts_with(cause) && !needed.contains("slurm.conf"), "{needed}");
     }
 
-    /// The host may have another one that nobody uses.
+    /// The host may have another libslurm that nobody uses.
     #[test]
     fn the_library_that_ld_library_path_names_is_the_one_that_needs_a_reader() {
         let folder = tempfile::tempdir().unwrap();

@@ -16,9 +16,10 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::coop::consume_budget;
 
-/// A length far over the longest answer: 100,000 nodes, each by itself, in 500 bytes.
+/// Length at which a line is given up, bytes. It is far over the longest answer, which has 100,000
+/// nodes, each in 500 bytes.
 pub(super) const LONGEST_LINE: usize = 64 << 20;
-/// Bytes with which most answers come in one read.
+/// Bytes that a read can take: most answers come in one.
 const BUFFER: usize = 16 << 10;
 
 /// The stdout of a reader.
@@ -27,8 +28,9 @@ pub(super) struct ReaderOutput {
     pipe: OwnedFd,
     registered: Option<Receiver>,
     moments: Moments,
-    /// The last line, and what came behind it.
+    /// The last line, and the bytes that came after it.
     received: Vec<u8>,
+    /// Length of the last line in `received`, bytes; 0 if it was removed.
     line: usize,
 }
 
@@ -39,7 +41,7 @@ impl ReaderOutput {
         Ok(Self { pipe, registered: None, moments, received: Vec::new(), line: 0 })
     }
 
-    /// Begins a request, and says whether there is nothing that nobody asked for.
+    /// Begins a request. Returns `false` if the reader has written something that nobody asked for.
     pub(super) fn begin_request(&mut self) -> bool {
         self.moments.begin_tick();
         self.received.drain(..mem::take(&mut self.line));
@@ -70,7 +72,7 @@ impl ReaderOutput {
         Ok(self.received.get(..self.line).unwrap_or_default())
     }
 
-    /// Waits for some bytes more; none come at the pipe's end.
+    /// Waits for more bytes, and returns how many have come; 0: the pipe has ended.
     async fn receive(&mut self) -> io::Result<usize> {
         loop {
             // One that writes as fast as it is read holds up nobody else.
@@ -153,7 +155,8 @@ mod tests {
         drop(writer.join().unwrap());
     }
 
-    /// It was read as long as it had something to say, and no tick began.
+    /// Guards against an error: a reader's output was read as long as there was any, and no tick
+    /// began.
     #[tokio::test]
     async fn one_that_writes_as_fast_as_it_is_read_holds_up_nobody_else() {
         let (mut far, mut output) = output();

@@ -20,12 +20,12 @@ use super::locate::ReaderKind;
 use super::output::{LONGEST_LINE, ReaderOutput};
 use super::stderr::{LastLines, LoggedLines, Stderr};
 
-/// Time that lines get which are in the pipe.
+/// Time in which lines of stderr that are still in the pipe are read, before an error quotes them.
 const SETTLE: Duration = Duration::from_millis(20);
 /// Time to wait for the end of a pipe whose process has ended, or the other way round.
 const END_DEADLINE: Duration = Duration::from_secs(1);
-/// A reader's version takes it no longer than to be loaded, from a file system over the network
-/// too.
+/// Time to wait for a reader's version. It takes the reader no longer than to be loaded, perhaps
+/// from a file system over the network.
 const VERSION_DEADLINE: Duration = Duration::from_secs(10);
 /// The exit code of the dynamic loader when a library is missing.
 const LOADER_FAILED: i32 = 127;
@@ -39,8 +39,8 @@ pub(crate) enum ProcessError {
     /// Earlier readers wait in the kernel, where no signal reaches them.
     #[error("no other reader is started, because earlier ones were killed and have not ended")]
     Unkillable,
-    /// The host's libslurm is not the one that it is built for: the dynamic loader says so, or the
-    /// reader itself.
+    /// The host's libslurm is not the one that the reader is built for. The dynamic loader says so,
+    /// or the reader itself.
     #[error("{0}")]
     Unloadable(String),
     #[error("the reader ended ({status}){said}")]
@@ -58,7 +58,7 @@ pub(crate) enum ProcessError {
     Nonsense(String),
 }
 
-/// What to do about a slurm.conf that is there.
+/// Advice about a slurm.conf that exists but that this user may not read.
 const FORBIDDEN_CONF: &str = "This user may not read slurm.conf, although it is there: give it the \
     right to read the file (`chmod o+r`, or its group), and to search every parent directory (x).";
 
@@ -100,11 +100,11 @@ impl ProcessError {
     }
 }
 
-/// How long libslurm may read its configuration without a word, at least: for 8,000 lines of nodes
-/// it takes 7 s on a busy host.
+/// Shortest time that libslurm gets to read its configuration as long as it prints nothing: for
+/// 8,000 lines of nodes it takes 7 s on a busy host.
 const READS_LONG: Duration = Duration::from_secs(20);
 
-/// A reader that has said hello.
+/// A reader process that has said hello, so that it can be asked.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(super) child: ReaderChild,
@@ -193,7 +193,7 @@ impl Process {
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// Asks, and waits for the answer with the request's number.
+    /// Sends a request, and waits for the answer with the request's number.
     pub(crate) async fn ask(
         &mut self,
         request: &Request,
@@ -228,7 +228,7 @@ impl Process {
         }
     }
 
-    /// Waits until it has ended. Safe to cancel.
+    /// Waits until the reader has ended, and returns how. Safe to cancel.
     pub(crate) async fn until_ended(&mut self) -> ProcessError {
         self.child.ended().await;
         self.ended().await

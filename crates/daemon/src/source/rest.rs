@@ -5,10 +5,11 @@ use tracing::{info, warn};
 
 use super::{Outcome, SourceError};
 
-/// A token that ends so soon is worth a line, s: an hour, ten minutes, and that it has ended.
+/// Seconds before the token's end at which the log warns of it: an hour, ten minutes, and at the
+/// end.
 const SOON: [i64; 3] = [3600, 600, 0];
 
-/// The token, as readings and failures alike have shown it.
+/// slurmrestd's token, as the last reading or failure that showed it has it.
 #[derive(Debug, Default)]
 pub(crate) struct Expiry {
     token: Option<Token>,
@@ -17,7 +18,8 @@ pub(crate) struct Expiry {
 }
 
 impl Expiry {
-    /// Takes what an outcome tells, and says what is worth a line.
+    /// Takes what an outcome shows of the token, and logs if it was renewed, is open to other
+    /// users, or ends soon. `now` is Unix seconds.
     pub(crate) fn note(&mut self, outcome: &Outcome, now: i64) {
         let rest = match outcome {
             Ok(reading) => reading.rest.as_ref(),
@@ -68,7 +70,7 @@ impl Expiry {
         }
     }
 
-    /// Seconds until the token ends; less than 0 afterwards.
+    /// Seconds from `now` until the token ends, less than 0 afterwards; `None` if no end is known.
     pub(crate) fn left(&self, now: i64) -> Option<i64> {
         self.token.as_ref()?.expires?.checked_sub(now)
     }

@@ -23,7 +23,7 @@ const REMEMBERED: usize = 16;
 const MOST_IN_A_MINUTE: u32 = 20;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The last lines of its stderr.
+/// The last lines of a reader's stderr, as errors quote them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastLines {
     pub(super) kind: ReaderKind,
@@ -31,7 +31,7 @@ pub(crate) struct LastLines {
 }
 
 impl LastLines {
-    /// Whether there are none.
+    /// Whether the reader has printed no line.
     pub(crate) const fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
@@ -70,7 +70,7 @@ impl fmt::Display for LastLines {
     }
 }
 
-/// Lines that were said, the newest last, for all who hold them.
+/// Lines that a reader has printed, the newest last. All clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SaidLines(Arc<Mutex<VecDeque<String>>>);
 
@@ -79,8 +79,8 @@ impl SaidLines {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a line, or makes it the newest, and keeps no more than `most`; whether it was not
-    /// there.
+    /// Adds a line, or makes it the newest, and keeps no more than `most` lines. Returns whether
+    /// the line was not there before.
     fn remember(&self, text: &str, most: usize) -> bool {
         let mut lines = self.lock();
         let before = lines.len();
@@ -107,7 +107,7 @@ pub(super) struct LoggedLines {
     minute: Arc<Mutex<LogMinute>>,
 }
 
-/// A minute of the log; it begins with a line.
+/// A minute of readers' lines in the log, which begins with a line.
 #[derive(Debug, Default)]
 struct LogMinute {
     began: Option<Instant>,
@@ -116,7 +116,7 @@ struct LogMinute {
 }
 
 impl LogMinute {
-    /// Begins another minute when this one is over, and tells how many lines it withheld.
+    /// Begins another minute when this one is over, and logs how many lines it withheld.
     fn report_when_over(&mut self) {
         if self.began.is_none_or(|began| began.elapsed() < MINUTE) {
             return;
@@ -131,7 +131,7 @@ impl LogMinute {
         *self = Self::default();
     }
 
-    /// Whether another line is logged.
+    /// Counts a line, and returns whether it is logged in this minute.
     fn admit(&mut self) -> bool {
         self.report_when_over();
         self.began.get_or_insert_with(Instant::now);
@@ -147,19 +147,20 @@ impl LoggedLines {
         self.minute.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this line is logged as a warning.
+    /// Whether a line is logged as a warning: if it is news, and the minute has room.
     fn admit(&self, text: &str) -> bool {
         self.lines.remember(text, REMEMBERED) && self.minute().admit()
     }
 
-    /// Forgets the lines at a reading: what comes again after it is news.
+    /// Forgets the lines at a reading: a line that comes again after it is news.
     pub(super) fn forget(&self) {
         self.lines.forget();
         self.minute().report_when_over();
     }
 }
 
-/// Carries a reader's stderr, which is libslurm's log where there is one, into ours.
+/// Carries a reader's stderr into the daemon's log. It is libslurm's log, if the reader uses
+/// libslurm.
 #[derive(Debug)]
 pub(super) struct Stderr {
     kind: ReaderKind,
@@ -212,14 +213,14 @@ impl Stderr {
         LastLines { kind: self.kind, lines: self.tail.lock().iter().cloned().collect() }
     }
 
-    /// Takes what is still in the pipe of a reader that has ended.
+    /// Takes the lines that are still in the pipe of a reader that has ended, for a second at most.
     pub(super) async fn finish(&mut self) {
         let _ = timeout(Duration::from_secs(1), self.task.join_next()).await;
     }
 }
 
-/// libslurm begins its lines with the program's name: `slurm-graphite-reader: ` or
-/// `slurm-graphite-reader-42: `.
+/// Returns a line without the name of the program, with which libslurm begins its lines:
+/// `slurm-graphite-reader: ` or `slurm-graphite-reader-42: `.
 fn without_program(text: &str) -> &str {
     text.strip_prefix("slurm-graphite-reader")
         .and_then(|rest| rest.split_once(": "))
@@ -229,17 +230,18 @@ fn without_program(text: &str) -> &str {
         .map_or(text, |(_, line)| line)
 }
 
-/// Whether the dynamic loader has printed this line, or a reader that refuses a libslurm. Of
-/// readers side by side all but one do, as they should; if none can be used, the error has their
-/// lines.
+/// Whether a line is the dynamic loader's, or of a reader that refuses a libslurm. Of readers
+/// installed side by side all but one print such a line, as they should; if none can be used, the
+/// error has their lines.
 fn is_of_the_loader(text: &str) -> bool {
     ["error while loading shared libraries", "symbol lookup error", "the loaded libslurm is "]
         .iter()
         .any(|words| text.contains(words))
 }
 
-/// Whether this is of a time longer than MaxQueryTimeRange, which an ordinary user may not ask for.
-/// The reader asks for a shorter one then, or the daemon does; it says so if that is not enough.
+/// Whether a line says that a request is for a longer time than MaxQueryTimeRange, which an
+/// ordinary user may not ask for. The reader or the daemon then asks for a shorter one, and reports
+/// it if that is not enough.
 fn is_of_the_range(text: &str) -> bool {
     text.contains("Too wide of a date range in query")
 }
@@ -308,7 +310,7 @@ mod tests {
         assert_eq!(stderr.said().lines.len(), 2, "an error has both");
     }
 
-    /// 11 MB of log a second, from a reader that said nothing twice.
+    /// Guards against an error: 11 MB of log a second, from a reader that printed no line twice.
     #[tokio::test(start_paused = true)]
     async fn a_flood_is_twenty_lines_a_minute_and_a_count_and_an_error_still_has_its_end() {
         let (log, _guard, output, mut input) = log_and_pipe();

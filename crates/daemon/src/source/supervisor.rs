@@ -25,8 +25,8 @@ use crate::clock::or_never;
 use crate::config::{ReaderChoice, SlurmSettings};
 use crate::printable::printable;
 
-/// Time after which a reader that gets no answer is replaced: libslurm never looks at its
-/// configuration again, and the controller may have moved.
+/// Time without an answer from slurmctld after which libslurm's reader is replaced: libslurm never
+/// looks at its configuration again, and the controller may have moved.
 const STALE_AFTER: Duration = Duration::from_secs(60);
 
 /// The reader that gets the requests.
@@ -36,7 +36,7 @@ enum ActiveReader {
     Native,
 }
 
-/// The task: owner of at most one reader, and of one that is to replace it.
+/// The task behind a source. It owns at most one reader, and one that is to replace it.
 pub(super) struct ReaderSupervisor {
     role: &'static str,
     slurm: SlurmSettings,
@@ -46,24 +46,26 @@ pub(super) struct ReaderSupervisor {
     reader: Option<ActiveReader>,
     successor: Option<Successor>,
     conf: ConfWatch,
-    /// While the native reader is used only because no libslurm has a reader: where one would
-    /// appear.
+    /// The files that change when a reader or its libslurm is installed; `None` unless the native
+    /// reader is used only because no libslurm has a reader.
     libslurm: Option<ConfWatch>,
     backoff: Backoff,
     pause: Option<Pause>,
-    /// The one that was started last.
+    /// The reader program that was started last.
     program: Option<PathBuf>,
     unanswered_since: Option<Instant>,
-    /// A reader was lost and none has read since: that is said once, not at every try.
+    /// Whether a reader was lost and there was no reading since. The log says so once, not at every
+    /// try.
     troubled: bool,
-    /// Readers that are not believed, as they are in the log.
+    /// Lines of the log about readers that are passed over, because others could have put them
+    /// there.
     passed_over: Vec<String>,
     /// The lines of its readers that the log has.
     logged: LoggedLines,
     id: u64,
 }
 
-/// No reader until then, and why.
+/// A time in which no reader is started, and the error that began it.
 struct Pause {
     until: Instant,
     error: Arc<SourceError>,
@@ -73,7 +75,7 @@ enum ReaderEvent {
     Asked(Option<Question>),
     Gone(ProcessError),
     PauseOver,
-    /// What became of the successor; `None`: it has panicked.
+    /// The result of the successor's start; `None`: its task has panicked.
     Launched(Option<Result<Launched, SourceError>>),
 }
 
@@ -145,8 +147,8 @@ impl ReaderSupervisor {
         }
     }
 
-    /// Starts a reader so that the next request need not wait for it. What fails is said when it is
-    /// asked.
+    /// Starts a reader so that the next request need not wait for it. A failure is the outcome of
+    /// that request.
     async fn start_ahead(&mut self) {
         if let Err(error) = self.ready().await {
             debug!(%error, "no reader yet");
@@ -193,7 +195,7 @@ impl ReaderSupervisor {
         }
     }
 
-    /// The reader, started if need be.
+    /// Returns the reader, after the start of another if there is none.
     async fn ready(&mut self) -> Result<&mut ActiveReader, SourceError> {
         let reader = match self.reader.take() {
             Some(reader) => reader,
@@ -220,7 +222,7 @@ impl ReaderSupervisor {
         self.adopt(launched).await
     }
 
-    /// Locates the readers.
+    /// Locates the installed readers, and prepares the start of one of them.
     async fn prepare_launch(&mut self, logged: LoggedLines) -> Result<Launch, SourceError> {
         let located = locate_readers(&self.slurm).await?;
         if self.passed_over != located.passed_over {
@@ -295,7 +297,7 @@ impl ReaderSupervisor {
         Ok(ActiveReader::Native)
     }
 
-    /// Drops the reader and pauses; returns the error that requests get until then.
+    /// Drops the reader and begins a pause. Returns the error that requests get until it is over.
     fn lose_reader(&mut self, error: SourceError) -> SourceError {
         self.replace_reader();
         self.troubled = true;
@@ -353,8 +355,9 @@ impl ReaderSupervisor {
         flags.chain(rest.insecure.then(|| "--insecure".into())).collect()
     }
 
-    /// libslurm reads slurm.conf once: another one needs another process, and one that has come at
-    /// last is tried at once.
+    /// Starts another reader if slurm.conf has changed, because libslurm reads it only once. A
+    /// reader that gives readings goes on until the other one has said hello; any other, and one
+    /// for pings, is replaced at once.
     async fn replace_if_conf_changed(&mut self, request: &Request) {
         if self.slurm.rest.endpoint.is_some() {
             return;
@@ -424,7 +427,7 @@ impl ReaderSupervisor {
         }
     }
 
-    /// From now on readers have the slurm.conf that has changed.
+    /// Counts a change of slurm.conf, which readers have from now on.
     fn note_conf_change(&mut self) {
         self.status.send_modify(|status| status.conf_changes += 1);
     }
