@@ -24,9 +24,9 @@ const AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(crate) struct Notify {
     systemd: Option<(UnixDatagram, SocketAddr)>,
-    /// The watchdog's patience, if it watches this process.
+    /// Time for which systemd's watchdog waits to be fed; `None`: it does not watch this process.
     patience: Option<Duration>,
-    /// Moment at which it must be fed at the latest, Unix time.
+    /// Moment at which the watchdog must be fed at the latest, Unix time.
     feed_at: Duration,
     pending: VecDeque<&'static str>,
     status: String,
@@ -48,8 +48,8 @@ impl Notify {
         self.patience.map(|_| self.feed_at)
     }
 
-    /// Feeds the watchdog: the tick loop is alive. It is fed again after a third of its patience at
-    /// the latest.
+    /// Feeds the watchdog at `now`, Unix time, because the loop of ticks is alive. It is fed again
+    /// after a third of its patience at the latest.
     pub(crate) fn feed(&mut self, now: Duration) {
         if let Some(patience) = self.patience {
             self.feed_at = now.saturating_add(patience / 3);
@@ -57,7 +57,7 @@ impl Notify {
         }
     }
 
-    /// The status in words, sent when it has changed.
+    /// Sends the status in words, if it is another than the one that systemd has accepted last.
     pub(crate) fn status(&mut self, words: impl FnOnce() -> String) {
         if self.systemd.is_none() {
             return;
@@ -85,7 +85,7 @@ impl Notify {
         }
     }
 
-    /// Returns whether something is left.
+    /// Sends what systemd must still be told. Returns whether something of it is left.
     fn flush(&mut self) -> bool {
         while let Some(message) = self.pending.front() {
             if !self.send(message) {
@@ -96,7 +96,7 @@ impl Notify {
         false
     }
 
-    /// Returns whether systemd has it, or will never have it.
+    /// Sends a message without waiting. Returns whether systemd has it, or will never have it.
     fn send(&self, message: &str) -> bool {
         let Some((socket, address)) = &self.systemd else { return true };
         match socket.send_to_addr(message.as_bytes(), address) {
@@ -109,7 +109,8 @@ impl Notify {
     }
 }
 
-/// The socket of this path, or of this abstract name behind an @.
+/// Opens a socket, and returns it with the address of systemd's: a path, or an abstract name behind
+/// an @.
 fn open(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;
@@ -120,7 +121,7 @@ fn open(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// The watchdog's patience, if it watches this process.
+/// Time for which systemd's watchdog waits to be fed; `None`: it does not watch this process.
 fn patience() -> Option<Duration> {
     let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
     let is_for_us = std::env::var_os("WATCHDOG_PID").is_none()

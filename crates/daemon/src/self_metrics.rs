@@ -17,7 +17,7 @@ use slurm_points::{levels, metrics};
 use slurm_snapshot::ReplyKind;
 use tokio::time::Instant;
 
-/// The path that only `check --connect` sends, never the daemon.
+/// Leaf of the point that only `check --connect` sends, never the daemon.
 const CANARY: &str = "check";
 
 levels! {
@@ -35,7 +35,7 @@ levels! {
         "The expensive replies, by name: `jobs`, `nodes` and so on.");
 }
 
-/// Time between two measurements of memory, which cost more than all the rest.
+/// Time between two measurements of memory, which cost more than all other figures of the daemon.
 const MEMORY_EVERY: Duration = Duration::from_secs(60);
 
 /// The daemon's figures about itself.
@@ -53,13 +53,14 @@ pub(crate) struct SelfMetrics {
     pub(crate) timelines: u64,
     pub(crate) points_refused: u64,
     pub(crate) reader_restarts: u64,
-    /// `ReaderKind`; `None` until one has been started.
+    /// Number of the `ReaderKind` that reads the statistics; `None` until a reader has been
+    /// started.
     pub(crate) reader: Option<u32>,
-    /// The last reload was refused.
+    /// Whether the last reload was refused.
     pub(crate) reload_refused: bool,
-    /// Seconds until the token for slurmrestd ends.
+    /// Seconds until slurmrestd's token expires, less than 0 afterwards; `None` if no end is known.
     pub(crate) token_expires_in: Option<i64>,
-    /// The figures of `[slurm] follow`, where something is known of this tick.
+    /// The figures of `[slurm] follow`; `None` without it, or if nothing is known of this tick.
     pub(crate) follow: Option<FollowFigures>,
     memory: ResidentMemory,
 }
@@ -67,9 +68,9 @@ pub(crate) struct SelfMetrics {
 /// The figures of `[slurm] follow` at a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FollowFigures {
-    /// The cluster's figures are left to another host.
+    /// Whether the cluster's figures are left to another host.
     pub(crate) standby: bool,
-    /// The cluster's figures are this host's from this tick on.
+    /// Whether this host begins to publish the cluster's figures at this tick.
     pub(crate) handover: bool,
 }
 
@@ -209,7 +210,8 @@ impl SelfMetrics {
         self.memory = ResidentMemory { looked: Some(now), daemon, reader, second_reader };
     }
 
-    /// Adds its points, and those of each destination, below `prefix`.
+    /// Adds the daemon's own points to `batch`, below `prefix`: those about itself, the queue, each
+    /// destination and each expensive reply.
     pub(crate) fn points(
         &self,
         prefix: &str,
@@ -233,7 +235,7 @@ impl SelfMetrics {
     }
 }
 
-/// Every level of these figures, without the prefix, with its metrics.
+/// Returns every level of the daemon's own figures, as a path without the prefix, with its metrics.
 pub(crate) fn levels(
     host: &str,
     destinations: &[Destination],
@@ -254,12 +256,13 @@ pub(crate) fn levels(
     levels
 }
 
-/// The path of the point by which `check --connect` sees whether points arrive.
+/// Returns the path of the point by which `check --connect` sees whether points arrive.
 pub(crate) fn canary(prefix: &str, host: &str) -> String {
     format!("{prefix}.{OWN_FAMILY}.{}.gauge-{CANARY}", path::component(host))
 }
 
-/// `proc(5)`: the second word of statm, in pages.
+/// Returns the resident memory of a process, bytes: the second word of its statm, which is in pages
+/// (proc(5)).
 #[expect(clippy::disallowed_methods, reason = "/proc does not wait")]
 fn resident(process: &str) -> Option<u64> {
     let statm = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;

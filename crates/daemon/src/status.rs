@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::unix_now;
 use crate::config::Problems;
 
-/// The daemon at one moment. A member that an older daemon does not tell has its default.
+/// The daemon at one moment. A member that the document of an older daemon lacks has its default.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct StatusDocument {
@@ -18,7 +18,7 @@ pub(crate) struct StatusDocument {
     pub(crate) pid: u32,
     /// The configuration file.
     pub(crate) config: Option<PathBuf>,
-    /// The last reload, if it was refused: the daemon uses the configuration from before.
+    /// The last reload, if it was refused: the daemon still uses the configuration from before it.
     pub(crate) refused: Option<RefusedEntry>,
     pub(crate) started: i64,
     pub(crate) now: i64,
@@ -29,8 +29,8 @@ pub(crate) struct StatusDocument {
     pub(crate) slurmctld: SlurmctldEntry,
     pub(crate) destinations: Vec<DestinationEntry>,
     pub(crate) queue: QueueEntry,
-    /// Moment since which no round of finished jobs could read all it had to, although jobs start,
-    /// if that is too long.
+    /// Moment since which no round of finished jobs could read all it had to although jobs start,
+    /// if that is more than an hour ago.
     pub(crate) finished_behind_since: Option<i64>,
     pub(crate) readers: Vec<ReaderEntry>,
 }
@@ -45,7 +45,8 @@ pub(crate) struct RefusedEntry {
 }
 
 impl RefusedEntry {
-    /// Keeps as many problems as fit into the buffer of `status`'s socket.
+    /// Keeps the first 20 lines of the problems, so that the document fits into the buffer of the
+    /// socket for `status`.
     pub(crate) fn new(problems: &Problems) -> Self {
         let text = problems.public();
         let lines: Vec<&str> = text.lines().collect();
@@ -61,46 +62,47 @@ impl RefusedEntry {
 #[serde(default)]
 pub(crate) struct SlurmctldEntry {
     pub(crate) cluster: Option<String>,
-    /// The prefix needs the cluster's name, which no reading has had: nothing is sent.
+    /// Whether nothing is sent, because the prefix needs the cluster's name, which no reading has
+    /// had.
     pub(crate) nameless: bool,
     /// Whether the last reading succeeded; `None` before the first.
     pub(crate) answers: Option<bool>,
-    /// Moment since which that is so.
+    /// Moment since which `answers` and `standby` are as they are.
     pub(crate) since: Option<i64>,
     /// The reason why the last reading failed.
     pub(crate) error: Option<String>,
     pub(crate) last_answer: Option<i64>,
-    /// With `[slurm] follow`: this host's is a backup that waits, so that another host's daemon
-    /// publishes.
+    /// Whether, with `[slurm] follow`, this host's slurmctld is a backup that waits, so that
+    /// another host's daemon publishes.
     pub(crate) standby: bool,
 }
 
-/// One destination.
+/// A destination, as `status` shows it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct DestinationEntry {
     pub(crate) name: String,
     pub(crate) address: String,
-    /// The reason why there was no connection last; `None`: the present one works.
+    /// The reason why there was no connection last; `None`: the present connection works.
     pub(crate) error: Option<String>,
     #[serde(flatten)]
     pub(crate) status: carbon::Status,
 }
 
-/// The queue, which keeps ticks.
+/// The queue, as `status` shows it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct QueueEntry {
-    /// `None`: in memory.
+    /// Folder of the queue's files; `None`: the queue is in memory.
     pub(crate) dir: Option<PathBuf>,
     pub(crate) max_bytes: u64,
-    /// Seconds.
+    /// Age at which a tick is dropped from the queue, seconds.
     pub(crate) max_age: u64,
     #[serde(flatten)]
     pub(crate) status: carbon::QueueStatus,
 }
 
-/// One reader.
+/// A reader, as `status` shows it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ReaderEntry {
@@ -109,9 +111,9 @@ pub(crate) struct ReaderEntry {
     pub(crate) kind: Option<String>,
     /// The release of its libslurm; `None`: it is slurmrestd's reader, or none has been started.
     pub(crate) release: Option<String>,
-    /// `None`: there is none at the moment, or it is the native reader, which is in the daemon's
-    /// process.
+    /// Process id of the reader; `None`: there is no reader at the moment, or it is the native one,
+    /// which is in the daemon's process.
     pub(crate) pid: Option<u32>,
-    /// Number of readers that were started again.
+    /// Number of readers of this role that were started again.
     pub(crate) restarts: u64,
 }

@@ -20,27 +20,28 @@ use crate::status::StatusDocument;
 use crate::trust::check_own_folder;
 
 const NAME: &str = "status.sock";
-/// Locked as long as a daemon listens in the folder.
+/// Name of the file that is locked as long as a daemon listens in its folder.
 const LOCK: &str = "status.lock";
 /// Time that a daemon may take to answer. It does so between two ticks, within milliseconds.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Bytes far over those of the longest answer.
+/// Number of bytes after which an answer is cut, far over those of the longest one.
 const LONGEST: u64 = 16 << 20;
 
-/// The daemon's end.
+/// The daemon's end of the socket for `status`.
 #[derive(Debug)]
 pub(crate) struct StatusSocket {
     /// The socket, with the lock on its folder.
     listener: Option<(UnixListener, File)>,
-    /// A descriptor for the client that asks when there is no other left.
+    /// A spare file descriptor, which is closed so that a client can still be accepted when no
+    /// other is left.
     reserve: Option<OwnedFd>,
 }
 
-/// A client that has asked.
+/// The connection of a client that asks for the status.
 #[derive(Debug)]
 pub(crate) struct Asker(UnixStream);
 
-/// A reason why there is no answer.
+/// The reason why no daemon has answered.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct StatusError(String);
@@ -96,7 +97,7 @@ impl Asker {
     }
 }
 
-/// Asks the daemon at `socket`, or at the usual place.
+/// Asks the daemon that listens at `socket`, or at the usual place, for its status.
 pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, StatusError> {
     let usual = || runtime_folder().unwrap_or_else(|| RUNTIME_FOLDER.into()).join(NAME);
     let path = socket.map_or_else(usual, Path::to_owned);
@@ -132,7 +133,8 @@ pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, StatusE
     Err(StatusError(why))
 }
 
-/// The socket of a daemon that listens is not taken over; that of one which was killed is.
+/// Locks the folder, so that the socket of a daemon that listens is not taken over. The lock of a
+/// daemon that was killed is free.
 #[expect(clippy::disallowed_methods, reason = "at the start")]
 fn lock(folder: &Path) -> io::Result<File> {
     check_own_folder(folder).map_err(io::Error::other)?;
@@ -157,8 +159,8 @@ fn lock(folder: &Path) -> io::Result<File> {
     }
 }
 
-/// Under another name first: it takes the place of a socket that an earlier run has left, and none
-/// is there before its mode.
+/// Listens under another name first, which is then renamed to `path`. So the socket takes the place
+/// of one that an earlier run has left, and is not seen before its mode is set.
 #[expect(clippy::disallowed_methods, reason = "at the start")]
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let new = path.with_extension("new");

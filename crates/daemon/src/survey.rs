@@ -34,30 +34,33 @@ use crate::source::{Outcome, ReaderMemory, Source};
 /// held for tens of seconds while thousands of jobs start.
 const PATIENCE: u32 = 4;
 
-/// libslurm may look for its configuration for a minute.
+/// Time to wait for the hello of a reader: libslurm may look for its configuration for a minute.
 pub(crate) const START_DEADLINE: Duration = Duration::from_secs(70);
 
-/// The round under way, in which one request always is.
+/// A survey's round under way. One of its requests always is under way too.
 #[derive(Clone, Debug)]
 struct SurveyRound {
     timestamp: i64,
-    /// Seconds between two uses of each kind of reply, by those who need it least often.
+    /// Seconds between two uses of each kind of reply, by the due collector that needs it least
+    /// often.
     every: BTreeMap<ReplyKind, u32>,
-    /// The jobs of which something is published.
+    /// The accounts, QOS and starts of jobs that are published, for which the reader of jobs is
+    /// asked.
     kept: PublishedJobs,
     /// The replies that are still missing. The last one is requested.
     left: Vec<ReplyKind>,
     asked_at: Instant,
-    /// Whether the next requests may be compared with its replies.
+    /// Whether slurmctld may compare the next requests with this round's replies, and call them
+    /// unchanged.
     keeps: bool,
     replies: SurveyReplies,
 }
 
-/// The reader for the cluster itself, and the round that is under way.
+/// The source of replies other than the statistics, and its round under way.
 #[derive(Debug)]
 pub(crate) struct Survey {
     pub(crate) source: Source,
-    /// This host's own slurmctld alone is asked.
+    /// Whether this host's own slurmctld alone is asked, as with `[slurm] follow`.
     follows: bool,
     max_duty: f64,
     max_threads: u32,
@@ -85,14 +88,14 @@ impl Survey {
         }
     }
 
-    /// Sets other limits. The round under way and the counters continue.
+    /// Sets other limits of duty and threads. The round under way and the counters continue.
     pub(crate) const fn limit(&mut self, limits: &Collectors) {
         self.max_duty = limits.max_duty;
         self.max_threads = limits.max_threads;
     }
 
-    /// Requests the next replies whole, because "unchanged" would not be true of what was read
-    /// before.
+    /// Forgets the replies that were read before, so that the next ones are requested whole:
+    /// "unchanged" would not be true of them.
     pub(crate) fn forget(&mut self) {
         self.states.values_mut().for_each(|state| state.kept = None);
         if let Some(round) = &mut self.round {
@@ -100,9 +103,9 @@ impl Survey {
         }
     }
 
-    /// Takes the statistics of a tick. They show slurmctld's clock: if it was set back, a change
-    /// since then has an earlier time than the replies before, and slurmctld calls them unchanged.
-    /// Returns whether it was.
+    /// Takes the statistics of a tick, and returns whether slurmctld's clock was set back. If so, a
+    /// change since then may have an earlier time than the replies before, which slurmctld would
+    /// call unchanged. So the next ones are requested whole.
     pub(crate) fn note_reading(&mut self, reading: &Reading) -> bool {
         let Some(statistics) = &reading.statistics else { return false };
         // A reply that came while the statistics were on their way may be later than these.
@@ -117,9 +120,10 @@ impl Survey {
         was_set_back
     }
 
-    /// A tick that is due for some collectors: what each of them needs, and every how many seconds;
-    /// `needs` is what all need that there are. `threads`: what slurmctld had at work when last
-    /// read; `None` when it did not answer, and must not get more work.
+    /// Begins a round at a tick that is due for some collectors. `due` is what each of them needs,
+    /// and its interval in seconds; `needs` is what all collectors need. `threads` is slurmctld's
+    /// threads at work in the last statistics; `None`: it did not answer, and must not get more
+    /// work. Returns a round that has ended at once.
     pub(crate) fn begin_round(
         &mut self,
         timestamp: i64,
@@ -178,7 +182,8 @@ impl Survey {
         )
     }
 
-    /// Takes an outcome, and continues to the next reply or ends the round.
+    /// Takes the outcome of a request, and continues to the next reply or ends the round. Returns
+    /// the replies of a round that has ended.
     pub(crate) fn handle_reply(&mut self, outcome: Outcome, now: Duration) -> Option<RoundResult> {
         let mut round = self.round.take()?;
         let kind = round.left.pop()?;
@@ -197,7 +202,8 @@ impl Survey {
         self.ask_next(round, now)
     }
 
-    /// A whole round, for a command that ends afterwards; and why replies are missing in it.
+    /// Runs a whole round, for a command that ends afterwards. Returns its replies, and a line for
+    /// each reply that is missing.
     pub(crate) async fn all(mut self, timestamp: i64, needs: Needs) -> (RoundResult, Vec<String>) {
         let mut replies = SurveyReplies::default();
         let mut done = self.begin_round(
@@ -233,8 +239,8 @@ impl Survey {
         known.map(|(kind, state)| (*kind, state.counters))
     }
 
-    /// Requests the next reply, or ends the round. Controllers alone are no reason to wait with the
-    /// others.
+    /// Requests the next reply, or ends the round. Returns the replies if no other is missing than
+    /// the controllers', because nothing waits for that.
     fn ask_next(&mut self, mut round: SurveyRound, now: Duration) -> Option<RoundResult> {
         let follows = self.follows;
         let options = self.needs.options;
@@ -294,7 +300,7 @@ impl Survey {
     }
 }
 
-/// A reader whose replies may be late.
+/// Starts a source whose replies may take [`PATIENCE`] times as long as the statistics.
 pub(crate) fn patient(role: &'static str, slurm: &SlurmSettings, readers: &ReaderMemory) -> Source {
     Source::start(
         role,
@@ -305,7 +311,7 @@ pub(crate) fn patient(role: &'static str, slurm: &SlurmSettings, readers: &Reade
 }
 
 impl SurveyRound {
-    /// Whether the slots of all who need this reply are over.
+    /// Whether the slots of all due collectors that need this reply are over.
     fn is_too_late_for(&self, kind: ReplyKind, now: Duration) -> bool {
         let has_passed = |&longest: &u32| {
             let until = self.timestamp.saturating_add(longest.into());

@@ -30,14 +30,14 @@ pub(crate) use self::writer::finish;
 
 type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// The running log, which can be changed.
+/// The running log, whose settings can be changed.
 pub(crate) struct Logging {
     handle: reload::Handle<Filtered<Boxed, LevelFilter, Registry>, Registry>,
     stderr: StderrKind,
 }
 
 impl Logging {
-    /// Starts logging; once a process.
+    /// Starts the log, which a process does once.
     pub(crate) fn start(log: LogSettings) -> Self {
         let stderr =
             StderrKind { is_journal: is_journal(), has_colours: has_colours(&std::io::stderr()) };
@@ -47,7 +47,7 @@ impl Logging {
         Self { handle, stderr }
     }
 
-    /// Goes on with other settings.
+    /// Continues the log with other settings.
     pub(crate) fn change(&self, log: LogSettings) {
         // It fails only when the subscriber is gone, and nobody is there to be told.
         let _ = self.handle.modify(|filtered| {
@@ -59,7 +59,7 @@ impl Logging {
     }
 }
 
-/// Known from the start on: its file system may hang later.
+/// The kind of stderr, which is found out at the start, because its file system may hang later.
 #[derive(Clone, Copy)]
 struct StderrKind {
     is_journal: bool,
@@ -89,8 +89,9 @@ impl FormatTime for LocalTime {
     }
 }
 
-/// Whatever a value is, it stays one value: no line, no field and no terminal's command begins
-/// within it. Only our own messages have several lines.
+/// Writes a field of a log line so that its value stays one value, whatever it is: no line, no
+/// field and no terminal's command begins within it. Only the daemon's own messages have several
+/// lines.
 fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     let text = format!("{value:?}");
     if field.name() == "message" {
@@ -100,7 +101,8 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -
     write!(writer, "{}={}", field.name(), quoted(&text))
 }
 
-/// Whether `stream` is a terminal, and NO_COLOR is not set.
+/// Whether `stream` is a terminal that may get colours: NO_COLOR is not set, and TERM is not
+/// `dumb`.
 pub(crate) fn has_colours(stream: &impl IsTerminal) -> bool {
     let is_set =
         |name, is: fn(&OsStr) -> bool| std::env::var_os(name).is_some_and(|text| is(&text));
@@ -109,7 +111,7 @@ pub(crate) fn has_colours(stream: &impl IsTerminal) -> bool {
         && !is_set("TERM", |kind| kind == "dumb")
 }
 
-/// JSON in which what other programs said cannot be taken for a terminal's command.
+/// Formats JSON in which no text of other programs can be taken for a terminal's command.
 struct Visible<F>(F);
 
 impl<S, N, F> FormatEvent<S, N> for Visible<F>

@@ -15,7 +15,7 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Number of links that the kernel follows.
+/// Number of symbolic links in one path that the kernel follows.
 pub(crate) const MOST_LINKS: usize = 40;
 
 /// The users and groups that may write in a place.
@@ -41,18 +41,18 @@ pub(crate) enum Distrust {
 pub(crate) enum Disbelief {
     #[error("{} {why}", .path.display())]
     Distrusted { path: PathBuf, why: Distrust },
-    /// It is not there, or cannot be looked at.
+    /// The file is not there, or cannot be looked at.
     #[error(transparent)]
     Unseen(#[from] io::Error),
 }
 
 impl Trusted {
-    /// Root alone. The owner of `/` is root, also where root is only a namespace's.
+    /// Trusts root alone. The owner of `/` counts as root, also where root is only a namespace's.
     pub(crate) fn root() -> Self {
         Self { users: [0].into_iter().chain(owner("/")).collect(), groups: Vec::new() }
     }
 
-    /// Root, root's group, this user and those who may replace the program at `path`.
+    /// Trusts root, root's group, this user and those who may replace the program at `path`.
     fn of_program(path: &Path) -> Self {
         // Also of a program that was replaced since its start.
         let program = owner("/proc/self/exe");
@@ -66,15 +66,15 @@ impl Trusted {
         Self { users, groups: [0].into_iter().chain(group.map(|folder| folder.gid())).collect() }
     }
 
-    /// Whether this user is one of them.
+    /// Whether this user is trusted.
     pub(crate) fn has(&self, user: u32) -> bool {
         self.users.contains(&user)
     }
 
-    /// Checks a file or a folder.
+    /// Checks a file or a folder by its owner, its group and its mode.
     ///
     /// # Errors
-    /// Another may write there.
+    /// A user who is not trusted may write there.
     pub(crate) fn check(&self, user: u32, group: u32, mode: u32) -> Result<(), Distrust> {
         if !self.has(user) {
             return Err(Distrust::Owner(user));
@@ -91,7 +91,7 @@ impl Trusted {
     /// of `shared`.
     ///
     /// # Errors
-    /// Another may put something else there, or something on the way is absent.
+    /// A user who is not trusted may put something else there, or something on the way is absent.
     pub(crate) fn check_path(&self, path: &Path, shared: &Path) -> Result<(), Disbelief> {
         let mut rest = names(path);
         let mut folder = PathBuf::from("/");
@@ -126,9 +126,9 @@ impl Trusted {
         Ok(())
     }
 
-    /// Checks a place that was found. In a folder that is sticky, as /tmp, only its owner can
-    /// replace what is there, and the owner of the next name is checked too. The mode of a link
-    /// says nothing.
+    /// Checks a file, folder or link by its metadata. In a folder that is sticky, such as /tmp,
+    /// only the owner of a file can replace it, so others may write there; the owner of the next
+    /// name is checked too. The mode of a link says nothing.
     fn check_found(&self, found: &Metadata) -> Result<(), Distrust> {
         let mode = found.mode();
         let is_sticky = found.is_dir() && Mode::from_raw_mode(mode).contains(Mode::SVTX);

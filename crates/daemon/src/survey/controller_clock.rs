@@ -9,13 +9,14 @@ use slurm_snapshot::Reading;
 /// slurmctld's clock as the last statistics had it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ControllerClock {
-    /// Unix seconds there; when they arrived, seconds since the boot of this host.
+    /// slurmctld's time in the last statistics, Unix seconds, and the moment at which these
+    /// arrived, seconds since this host's boot.
     last: Option<(i64, f64)>,
 }
 
 impl ControllerClock {
-    /// Whether these statistics show that less time has passed for slurmctld than really has.
-    /// slurmctld may have been started again, or be another controller.
+    /// Whether these statistics show that by slurmctld's clock less time has passed since the last
+    /// ones than really has. slurmctld may have been started again, or be another controller.
     pub(super) fn was_set_back(&mut self, reading: &Reading) -> bool {
         let (Some(statistics), Some(uptime)) = (&reading.statistics, reading.uptime) else {
             return false;

@@ -6,17 +6,18 @@
 
 use std::time::Duration;
 
-/// The moments between which one reply may not be requested again.
+/// The moments of one reply between which it may not be requested again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DutyLimit {
     /// Moment of the last request, Unix time.
     asked: Option<Duration>,
-    /// Moment from which it may be requested again, Unix time.
+    /// Moment from which the reply may be requested again, Unix time.
     next: Duration,
 }
 
 impl DutyLimit {
-    /// Whether it may be asked for at `now`; always after the clock was set back.
+    /// Whether the reply may be requested at `now`, Unix time; always if the clock was set back
+    /// since the last request.
     pub(super) fn allows(&self, now: Duration) -> bool {
         now >= self.next || self.asked.is_some_and(|asked| now < asked)
     }
@@ -26,8 +27,8 @@ impl DutyLimit {
         self.next = now;
     }
 
-    /// The answer or failure took `duration`: the next request may start `duration / max_duty`
-    /// after the last one.
+    /// Takes that the answer or failure took `duration`: the next request may start `duration /
+    /// max_duty` after the last one.
     pub(super) fn note_duration(&mut self, duration: Duration, max_duty: f64) {
         let Some(asked) = self.asked else { return };
         let period = duration.as_secs_f64() / max_duty.clamp(f64::MIN_POSITIVE, 1.0);

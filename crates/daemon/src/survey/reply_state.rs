@@ -11,7 +11,8 @@ use tracing::{info, warn};
 use super::duty::DutyLimit;
 use crate::source::Outcome;
 
-/// A failure counts for no longer: at a duty of 5 %, the next request is sent after ten minutes.
+/// Longest time that a failed request counts for slurmctld's duty: at a duty of 5 %, the next
+/// request is sent after ten minutes.
 const LONGEST_FAILURE: Duration = Duration::from_secs(30);
 
 pub(crate) const HIDDEN_REMEDY: &str = "Run the daemon as SlurmUser, or make its user an operator: \
@@ -43,12 +44,14 @@ impl ReplyState {
         self.logged != LoggedReply::Nothing || self.counters.skipped_busy > 0
     }
 
-    /// The `since` of the next request: slurmctld sends nothing if nothing has changed since then.
+    /// The `since` of the next request, Unix seconds: slurmctld sends nothing if nothing has
+    /// changed since then. `None` requests the whole reply.
     pub(super) fn since(&self) -> Option<i64> {
         self.kept.as_ref()?.reply.as_ref()?.last_update()
     }
 
-    /// Takes the outcome of a request; returns a reading to publish.
+    /// Takes the outcome of a request for this reply. Returns a reading to publish, if there is
+    /// one.
     pub(super) fn handle_outcome(
         &mut self,
         kind: ReplyKind,
@@ -101,7 +104,8 @@ impl ReplyState {
         self.kept.clone()
     }
 
-    /// Logs once that the reply comes, or that a part of it may be hidden.
+    /// Logs once that the reply comes, or that a part of it may be hidden. After such a change the
+    /// next request is for the whole reply.
     fn say_change(&mut self, kind: ReplyKind, elapsed_us: u64) {
         let logged = if self.counters.hidden { LoggedReply::Hidden } else { LoggedReply::Good };
         if std::mem::replace(&mut self.logged, logged) == logged {
@@ -122,7 +126,8 @@ impl ReplyState {
     }
 }
 
-/// The time that slurmctld may have spent on it; of a failure, the time until it failed.
+/// Returns the time that slurmctld may have spent on a request. For a failure it is the time until
+/// that, [`LONGEST_FAILURE`] at most, or 0 if the request was not sent.
 pub(super) fn cost(outcome: &Outcome, elapsed: Duration) -> Duration {
     match outcome {
         Ok(reading) => Duration::from_micros(reading.elapsed),

@@ -12,8 +12,8 @@ use std::time::Duration;
 use tracing::{Level, Metadata, warn};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Bytes for lines that wait; lines of WARN and ERROR may have twice as many, and those of ERROR
-/// three times.
+/// Number of bytes of waiting lines above which another line is dropped. A line of WARN may make
+/// twice as many wait, and one of ERROR three times.
 const ROOM: usize = 256 << 10;
 /// Bytes that a line needs besides its text.
 const EACH: usize = 64;
@@ -44,7 +44,8 @@ impl Lines {
         Self { waiting: VecDeque::new(), bytes: 0, dropped: 0, has_thread: false }
     }
 
-    /// One that is alone may be of any length.
+    /// Adds a line, or counts it as dropped if it finds no room. A line is of any length if no
+    /// other waits.
     fn push(&mut self, level: Level, line: &[u8]) {
         let room = match level {
             Level::ERROR => 3 * ROOM,
@@ -66,7 +67,8 @@ impl LineQueue {
         Self { lines: Mutex::new(Lines::new()), changed: Condvar::new() }
     }
 
-    /// No change under this lock can fail half-way.
+    /// Locks the lines. A panic elsewhere does no harm, because no change under this lock can fail
+    /// half-way.
     fn lock(&self) -> MutexGuard<'_, Lines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,7 +120,7 @@ impl LineQueue {
     }
 }
 
-/// Past std's lock, which would be kept as long as nobody reads.
+/// Writes to stderr without std's lock, which would be kept as long as nobody reads.
 fn write_to_stderr(mut line: &[u8]) -> io::Result<()> {
     while !line.is_empty() {
         let written = rustix::io::retry_on_intr(|| rustix::io::write(io::stderr().as_fd(), line))?;
@@ -150,7 +152,7 @@ impl MakeWriter<'_> for LogWriter {
 }
 
 impl Write for LogWriter {
-    /// The whole line at once, as tracing-subscriber writes it.
+    /// Takes a whole line at once, as tracing-subscriber writes it.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         QUEUE.push(self.0, line);
         Ok(line.len())
@@ -161,8 +163,8 @@ impl Write for LogWriter {
     }
 }
 
-/// Writes the last words of a command after all that was logged, and does not wait for longer than
-/// a second if it was.
+/// Writes the last words of a command after all that was logged. If something was logged, it waits
+/// for a second at most.
 pub(crate) fn finish(text: &str) {
     if !QUEUE.lock().has_thread {
         // Nobody is left to be told when stderr is closed.
