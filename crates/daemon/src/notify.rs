@@ -2,8 +2,8 @@
 //! nothing.
 //!
 //! systemd may not read: then its socket is full, and a send would wait for it. Here none waits.
-//! What must arrive is tried again until the socket accepts it; a WATCHDOG may be lost, and a
-//! STATUS comes with the next tick.
+//! READY and STOPPING must arrive, so they are sent again until the socket accepts them. A WATCHDOG
+//! may be lost, and a STATUS comes with the next tick.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

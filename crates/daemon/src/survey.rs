@@ -37,15 +37,15 @@ const PATIENCE: u32 = 4;
 /// Time to wait for the hello of a reader: libslurm may look for its configuration for a minute.
 pub(crate) const START_DEADLINE: Duration = Duration::from_secs(70);
 
-/// A survey's round under way. One of its requests always is under way too.
+/// A survey's round. One of its requests is always under way.
 #[derive(Clone, Debug)]
 struct SurveyRound {
     timestamp: i64,
     /// Seconds between two uses of each kind of reply, by the due collector that needs it least
     /// often.
     every: BTreeMap<ReplyKind, u32>,
-    /// The accounts, QOS and starts of jobs that are published, for which the reader of jobs is
-    /// asked.
+    /// The accounts and QOS that have paths, and the moment since which starts of jobs count. The
+    /// request for jobs takes them along.
     kept: PublishedJobs,
     /// The replies that are still missing. The last one is requested.
     left: Vec<ReplyKind>,

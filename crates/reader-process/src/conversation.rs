@@ -4,12 +4,12 @@ use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Write};
 
 use slurm_snapshot::{Answer, Hello, Request};
 
-/// The longest request line. The daemon's have less than 200 bytes, and for the steps of 1000 jobs
-/// 24 KB. A longer one is cut, and so malformed.
+/// Length of the longest request line, bytes. The daemon's lines have less than 200 bytes, and for
+/// the steps of 1000 jobs 24 KB. A longer line is cut, and so malformed.
 const MAX_LINE: u64 = 64 * 1024;
 
-/// Answers requests until `input` ends. `respond` sends one answer to each. An answer is written
-/// while it is encoded, because one with every node is long.
+/// Writes the hello, and answers requests until `input` ends. `respond` sends one answer to each.
+/// An answer is written while it is encoded, because one with every node is long.
 ///
 /// # Errors
 /// The input or the output broke, or a line is not a request: its id is unknown, so no answer could

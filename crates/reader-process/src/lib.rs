@@ -29,10 +29,10 @@ use slurm_snapshot::Reading;
 pub use self::conversation::converse;
 pub use self::token::TokenFile;
 
-/// Opens a file in whose place somebody may have put a pipe, which would hang.
+/// Opens a file for reading. A pipe that somebody has put in its place would hang, and is refused.
 ///
 /// # Errors
-/// It cannot be opened, or is not a regular file.
+/// The file cannot be opened, or is not a regular file.
 pub fn open_regular_file(path: &Path) -> io::Result<(File, Metadata)> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -44,8 +44,9 @@ pub fn open_regular_file(path: &Path) -> io::Result<(File, Metadata)> {
     }
 }
 
-/// The file to read requests from. From now on this process is killed when the program that started
-/// it ends, even if it is stuck in a call. `None`: that program has already ended.
+/// Returns standard input, to read requests from. If it is a pipe or a socket, this process is
+/// killed from now on when the program that started it ends, even if it is stuck in a call. `None`:
+/// that program has already ended.
 ///
 /// # Errors
 /// There is no standard input.
@@ -70,7 +71,7 @@ pub fn log(message: &dyn Display) {
     let _ = writeln!(io::stderr(), "{message}");
 }
 
-/// The reading with the present time.
+/// Returns the reading with the present time: Unix time, and seconds since the host's boot.
 #[must_use]
 pub fn stamped(reading: Reading) -> Reading {
     // Read one right after the other: the daemon compares them to see whether the clock was set.
@@ -81,7 +82,7 @@ pub fn stamped(reading: Reading) -> Reading {
     Reading { time: time.as_secs_f64(), uptime: Some(uptime), ..reading }
 }
 
-/// A duration in µs.
+/// Converts a duration to µs.
 #[must_use]
 pub fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)

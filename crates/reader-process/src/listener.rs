@@ -20,24 +20,29 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 /// `SOCK_DIAG_BY_FAMILY`, the type of a question and of its answer.
 const BY_FAMILY: u16 = 20;
 
-/// States of a socket: `TCP_ESTABLISHED`, `TCP_SYN_RECV`.
+/// State of a socket whose connection stands, `TCP_ESTABLISHED`.
 const ESTABLISHED: u8 = 1;
+/// State of a socket whose connection is being made, `TCP_SYN_RECV`.
 const SYN_RECV: u8 = 3;
 
-/// The interface of packets within this host. It shows all sockets but those bound to another one.
+/// Number of the interface of packets within this host. It shows all sockets but those that are
+/// bound to another interface.
 const LOOPBACK: u32 = 1;
 
-/// Says why nobody is trusted.
+/// Returns the words for an error of the kernel, which does not say who listens, so that nobody is
+/// trusted.
 #[must_use]
 pub fn unknown_listener(error: &Error) -> String {
     format!("the kernel does not say who listens ({error}; is its module tcp_diag loaded?)")
 }
 
-/// Checks that the program on a port of this host is one of these users'; none is no stranger.
+/// Checks that the program on a port of this host is one of these `users`'. `owner` is the user
+/// whose program it is; `None`, if there is no program on this host, is no error. `names` are the
+/// words for the users.
 ///
 /// # Errors
 ///
-/// It is another user's.
+/// The program is another user's.
 pub fn check_user(
     port: u16,
     owner: Option<u32>,
@@ -52,7 +57,8 @@ pub fn check_user(
     }
 }
 
-/// The kernel, which has shown a socket, so that its module tcp_diag is loaded.
+/// A socket to ask the kernel who listens. The kernel has shown another socket before, so that its
+/// module tcp_diag is loaded.
 #[derive(Debug)]
 pub struct Kernel {
     socket: OwnedFd,
@@ -63,16 +69,17 @@ pub struct Kernel {
 struct Socket {
     state: u8,
     uid: u32,
-    /// 0: no program has it.
+    /// Inode of the socket; 0: no program has it.
     inode: u32,
 }
 
 impl Kernel {
-    /// Waits until its module is loaded.
+    /// Opens the socket to the kernel, and waits until the kernel's module tcp_diag is loaded.
     ///
     /// # Errors
     ///
-    /// Without the module it does not show a socket that is there.
+    /// The socket cannot be opened, or the kernel does not show a socket that is there, because it
+    /// has no such module.
     pub fn load() -> Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let protocol = SockProtocol::NetlinkSockDiag;
@@ -84,8 +91,8 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// The user whose program has accepted, or will accept, the connection from `near` to this
-    /// address. `None`: none of this host, because packets are forwarded.
+    /// Returns the user whose program has accepted, or will accept, the connection from `near` to
+    /// this address. `None`: no program of this host does, because packets are forwarded.
     ///
     /// # Errors
     ///
@@ -102,7 +109,7 @@ impl Kernel {
         Ok(owner)
     }
 
-    /// The user whose program listens at this address. `None`: none.
+    /// Returns the user whose program listens at this address; `None`: no program does.
     ///
     /// # Errors
     ///
@@ -138,8 +145,8 @@ impl Kernel {
         }
     }
 
-    /// The socket that a packet from `peer` to `own` reaches: this connection's, or one that
-    /// listens.
+    /// Returns the socket that a packet from `peer` to `own` reaches: that of this connection, or
+    /// one that listens.
     fn socket(
         &mut self,
         own: SocketAddr,
@@ -165,7 +172,8 @@ impl Kernel {
     }
 }
 
-/// A `nlmsghdr` and an `inet_diag_req_v2` for TCP sockets in any state, with any cookie.
+/// Returns the bytes of a question: a `nlmsghdr` and an `inet_diag_req_v2` for TCP sockets in any
+/// state, with any cookie.
 fn question(sequence: u32, own: SocketAddr, peer: SocketAddr, interface: u32) -> Vec<u8> {
     let is_v4 = own.ip().to_canonical().is_ipv4();
     let family = if is_v4 { AddressFamily::Inet } else { AddressFamily::Inet6 };

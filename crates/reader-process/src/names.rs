@@ -25,16 +25,18 @@ const RETRIED: Duration = Duration::from_secs(30);
 /// Time that the first reading waits for the names in it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Number of users that is more than have jobs on any cluster at a time.
+/// Number of remembered users above which those are forgotten whom the present reading lacks. On no
+/// cluster so many have jobs at a time.
 const MOST: usize = 65_536;
 
-/// The name of a user; `None` if there is no such user. Error: it cannot be known now.
+/// The result of a lookup: the name of a user, or `None` if there is no such user. An error says
+/// that it cannot be known now.
 pub type NameLookup = Result<Option<String>, Errno>;
 
-/// Asks the host's name services.
+/// Asks the host's name services for the name of the user with this number.
 ///
 /// # Errors
-/// They do not answer.
+/// The name services do not answer.
 pub fn host(id: u32) -> NameLookup {
     match User::from_uid(Uid::from_raw(id)) {
         // Some name services return this, although POSIX requires success without a result.
@@ -53,12 +55,12 @@ pub fn number(user: &str) -> Option<u32> {
 /// A user in a reply: the id; the name, if there is one; and whether it is still being looked up.
 pub type UserRow<'a> = (u32, &'a mut Option<String>, &'a mut bool);
 
-/// A user of the RPC tables.
+/// Returns what names need of a user in the RPC tables.
 pub const fn rpc_user(user: &mut RpcUser) -> UserRow<'_> {
     (user.id, &mut user.name, &mut user.looking_up)
 }
 
-/// Remembers user names.
+/// The user names that are known, and those that are being looked up.
 #[derive(Debug)]
 pub struct UserNames {
     known: HashMap<u32, KnownUser>,
@@ -71,10 +73,11 @@ pub struct UserNames {
 
 #[derive(Debug, Default)]
 struct KnownUser {
-    /// `None` until there is an answer.
+    /// The answer of the last lookup that had one: a name, or that there is no such user. `None`
+    /// until there is an answer.
     answer: Option<Option<String>>,
     is_pending: bool,
-    /// Moment at which it is looked up again.
+    /// Moment from which the user is looked up again; `None`: at once.
     due: Option<Instant>,
 }
 
@@ -91,12 +94,13 @@ impl UserNames {
         Self { known: HashMap::new(), look_up, helper: None, pending: 0, patience: PATIENCE }
     }
 
-    /// Time that names may be waited for: once in a reader's life.
+    /// Returns the time for which a reading may wait for names. It is 0 after the first call,
+    /// because a reader waits once in its life.
     pub const fn take_patience(&mut self) -> Duration {
         std::mem::replace(&mut self.patience, Duration::ZERO)
     }
 
-    /// Starts looking up those of these users that are due. Whether a look-up is under way.
+    /// Starts looking up those of these users that are due. Returns whether a lookup is under way.
     pub fn look_up(&mut self, mut ids: impl Iterator<Item = u32>, now: Instant) -> bool {
         self.receive(Duration::ZERO, now);
         // If the thread cannot be started, perhaps for lack of memory, the next reading tries
@@ -137,7 +141,7 @@ impl UserNames {
         Ok(())
     }
 
-    /// Takes the answers that there are, and waits for others.
+    /// Takes the answers that there are, and waits for the others for `patience` at most.
     fn receive(&mut self, patience: Duration, now: Instant) {
         let begin = Instant::now();
         while let (Some(helper), 1..) = (&self.helper, self.pending) {
@@ -156,7 +160,8 @@ impl UserNames {
     }
 }
 
-/// The thread ends with its channel or with the process; nobody waits for it.
+/// Starts the thread that looks up names. It ends with its channel or with the process; nobody
+/// waits for it.
 fn start(look_up: fn(u32) -> NameLookup) -> io::Result<Helper> {
     let (ids, requests) = mpsc::channel();
     let (answers, found) = mpsc::channel();

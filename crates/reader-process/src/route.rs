@@ -17,7 +17,8 @@ const DESTINATION: u16 = 1;
 /// The type of a route to this host, `RTN_LOCAL`.
 const LOCAL: u8 = 2;
 
-/// Says why nobody is trusted.
+/// Returns the words for an error of the kernel, which does not say whether an address is this
+/// host's, so that nobody is trusted.
 #[must_use]
 pub fn unknown_route(address: IpAddr, error: &Error) -> String {
     format!(
@@ -26,8 +27,8 @@ pub fn unknown_route(address: IpAddr, error: &Error) -> String {
     )
 }
 
-/// Whether the other end of a connection from `near` is on this host. Most connections need no
-/// question.
+/// Whether the other end of a connection from `near` is on this host. For most connections the
+/// kernel need not be asked.
 ///
 /// # Errors
 ///
@@ -63,7 +64,8 @@ pub fn routes_to_itself(address: IpAddr) -> Result<bool> {
     }
 }
 
-/// A `nlmsghdr`, a `rtmsg` and the address.
+/// Returns the bytes of a question for the route to an address: a `nlmsghdr`, a `rtmsg` and the
+/// address.
 fn question(address: IpAddr) -> Vec<u8> {
     let (family, octets) = match address {
         IpAddr::V4(ip) => (AddressFamily::Inet, ip.octets().to_vec()),

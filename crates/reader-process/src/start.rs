@@ -52,19 +52,19 @@ pub fn start<A>(
     }
 }
 
-/// The value of an option.
+/// Reads the value of an option.
 ///
 /// # Errors
-/// There is none, or it is empty.
+/// There is no value, or it is empty.
 pub fn value(parser: &mut Parser) -> Result<OsString, lexopt::Error> {
     let value = parser.value()?;
     if value.is_empty() { Err("an option has an empty value".into()) } else { Ok(value) }
 }
 
-/// The value of `--timeout`, in seconds.
+/// Reads the value of `--timeout`, which is in seconds.
 ///
 /// # Errors
-/// There is none, or it is below 0.1 or above a million.
+/// There is no value, or it is below 0.1 or above a million.
 pub fn seconds(parser: &mut Parser) -> Result<Duration, lexopt::Error> {
     parser.value()?.parse_with(|text| match text.parse() {
         Ok(seconds) if (0.1..=1e6).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),

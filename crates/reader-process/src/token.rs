@@ -1,4 +1,4 @@
-//! The token: its file, and what can be read from it without the key.
+//! slurmrestd's token: its file, and what can be read from the token without the key.
 //!
 //! The file is read for each request, because it may have been replaced. The token itself never
 //! appears in a log, an answer or `Debug` output.
@@ -16,7 +16,7 @@ use slurm_snapshot::Token;
 
 use crate::open_regular_file;
 
-/// Bytes that are much more than any token has.
+/// Number of bytes of the file that are read: many more than any token has.
 const MOST: u64 = 64 * 1024;
 
 /// The file with the token.
@@ -34,7 +34,7 @@ impl fmt::Debug for TokenFile {
 }
 
 impl TokenFile {
-    /// A file that was not read yet.
+    /// Names a file with a token, which is not read yet.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self { path, token: None, claims: Token::default() }
@@ -43,7 +43,7 @@ impl TokenFile {
     /// Reads the file. Returns whether the token has changed.
     ///
     /// # Errors
-    /// It cannot be read, or has no token.
+    /// The file cannot be read, or has no token.
     pub fn read_again(&mut self) -> Result<bool, String> {
         let wrong = |what: &dyn fmt::Display| format!("{}: {what}", self.path.display());
         let (text, metadata) = read_with_metadata(&self.path).map_err(|error| wrong(&error))?;
@@ -63,15 +63,15 @@ impl TokenFile {
         Ok(self.token.replace(token.to_owned()).as_deref() != Some(token))
     }
 
-    /// The token itself.
+    /// Returns the token itself, if one was read.
     #[must_use]
     pub fn secret(&self) -> Option<&str> {
         self.token.as_deref()
     }
 }
 
-/// Whether others than root and this user may write it. Root looks at the files of the daemon's user
-/// too.
+/// Whether others than root and this user may write a file or folder. If this process is root's,
+/// its owner may be anyone, because root looks at the files of the daemon's user too.
 fn is_open(found: &Metadata) -> bool {
     // Root itself, also where it is only a namespace's.
     let root = fs::metadata("/").map_or(0, |root| root.uid());
@@ -97,7 +97,7 @@ fn read_with_metadata(path: &Path) -> std::io::Result<(String, Metadata)> {
     Ok((text, metadata))
 }
 
-/// The claims that matter here.
+/// The claims of a token that are read.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Claims {
@@ -107,13 +107,13 @@ struct Claims {
     username: Option<String>,
 }
 
-/// A time may have a fraction.
+/// Returns a time in whole seconds, because that of a claim may have a fraction.
 fn whole_seconds(number: serde_json::Number) -> Option<i64> {
     #[expect(clippy::cast_possible_truncation, reason = "cut to the range of i64")]
     number.as_i64().or_else(|| number.as_f64().map(|seconds| seconds as i64))
 }
 
-/// The claims of a JWT; `None` for any other text.
+/// Reads the claims of a token that is a JWT; `None` for any other text.
 fn claims(token: &str) -> Option<Claims> {
     let mut parts = token.split('.');
     let (_, payload, _) = (parts.next()?, parts.next()?, parts.next()?);

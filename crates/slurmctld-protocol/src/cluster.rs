@@ -17,13 +17,14 @@ use crate::moment::Moments;
 use crate::problem::{Cause, NativeProblem};
 use crate::slurm_conf::{self, Controller, SlurmConf};
 
-/// Up to 22.05 slurmctld signs its replies.
+/// The last protocol number with which slurmctld signs its replies, that of 22.05.
 const LAST_SIGNED: u16 = 38;
 
-/// More numbers than a search and its way up can need.
+/// Number of attempts with one controller in a request: more than the search for a number and the
+/// way up to the highest need.
 const ATTEMPTS: usize = 12;
 
-/// For how long higher numbers are tried after a reading that could be published.
+/// Time after which a request that has a reading tries no higher number.
 const QUICK: Duration = Duration::from_secs(3);
 
 /// Time that a backup that waits is left alone while the controller before it is up but refuses: it
@@ -37,19 +38,19 @@ const FIRST_AGAIN: Duration = Duration::from_secs(60);
 /// The cluster that slurm.conf describes.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
-    /// With the path that was named, if one was.
+    /// slurm.conf, and the path by which it was named, if it was; `None`: slurm.conf is to be read.
     conf: Option<(Option<PathBuf>, Arc<SlurmConf>)>,
-    /// `None` until a controller of this host was asked.
+    /// The socket to ask the kernel who listens; `None` until a controller of this host was asked.
     kernel: Option<Kernel>,
     hosts: Hosts,
     socket: LocalSocket,
     moments: Moments,
     numbers: KnownNumbers,
-    /// Which port of a range is next.
+    /// Number that chooses the next port, if SlurmctldPort is a range.
     turns: u16,
     /// Moments at which controllers last answered that they wait.
     waiting: HashMap<String, Instant>,
-    /// Who answered last.
+    /// Name of the controller that answered last.
     answers: Option<String>,
     /// Moment at which the first controller of slurm.conf was asked last.
     first_at: Option<Instant>,
@@ -62,18 +63,18 @@ impl Cluster {
         Self { numbers, ..Self::default() }
     }
 
-    /// ClusterName.
+    /// Returns slurm.conf's ClusterName; `None` if it has none, or was not read yet.
     pub(crate) fn name(&self) -> Option<String> {
         self.conf.as_ref().and_then(|(_, conf)| conf.cluster.clone())
     }
 
-    /// Has slurm.conf read again.
+    /// Forgets slurm.conf, so that it is read again.
     pub(crate) fn forget_conf(&mut self) {
         self.conf = None;
     }
 
-    /// The statistics of the active slurmctld, with its tables if `rpc`. `named`: slurm.conf, if it
-    /// is not where Slurm looks.
+    /// Returns the statistics of the active slurmctld, with its tables if `rpc`. `named` is the
+    /// path of slurm.conf, if it is not where Slurm looks.
     pub(crate) async fn statistics(
         &mut self,
         named: Option<&Path>,
@@ -144,7 +145,7 @@ impl Cluster {
         order
     }
 
-    /// slurm.conf, read again after a failure, or if another was named.
+    /// Returns slurm.conf, which is read again after a failure, or if another was named.
     async fn read_conf(
         &mut self,
         named: Option<&Path>,
@@ -237,7 +238,7 @@ impl Cluster {
     }
 }
 
-/// The problem to report, if several controllers had one.
+/// Returns the problem to report, if several controllers had one.
 fn told(problems: &[(String, NativeProblem)]) -> NativeProblem {
     let is_away = |cause| matches!(cause, Cause::Connect | Cause::ConnectTimeout | Cause::Name);
     let first =
@@ -252,13 +253,14 @@ fn told(problems: &[(String, NativeProblem)]) -> NativeProblem {
     NativeProblem::new(cause, texts.join("; "))
 }
 
-/// It refuses; if it is left alone for a while, with how long.
+/// Returns the problem that slurmctld refuses this host's requests. If it is left alone for a
+/// while, that is for `wait` seconds.
 fn refused(wait: i64) -> NativeProblem {
     let again = if wait > 0 { format!(", and is asked again in {wait} s") } else { String::new() };
     NativeProblem::new(Cause::Refused(None), format!("it refuses this host's requests{again}"))
 }
 
-/// Unix seconds.
+/// Returns the present time, Unix seconds.
 fn now() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)

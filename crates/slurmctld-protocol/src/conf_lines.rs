@@ -1,10 +1,11 @@
 //! The lines of slurm.conf and of what it includes, as Slurm's parse_config.c reads them: comments,
 //! continued lines, escapes.
 //!
-//! Only regular files, of limited size, number and depth, all beyond what Slurm is used with.
+//! Only regular files are read. The limits of their size, number and depth are beyond all that
+//! Slurm is used with.
 //!
-//! A relative `Include` is beside the file that has it up to 22.05, and beside slurm.conf from 23.02
-//! on; a pattern is passed over from 23.11 on.
+//! A relative `Include` is beside the file that has it up to 22.05, and beside slurm.conf from
+//! 23.02 on; a pattern is passed over from 23.11 on.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -13,16 +14,16 @@ use std::path::{Path, PathBuf};
 
 use reader_process::open_regular_file;
 
-/// Bytes of all files.
+/// Largest number of bytes of all files together.
 const MOST: u64 = 64 << 20;
 
-/// All files, also those inside each other.
+/// Largest number of files, those included by others among them.
 const FILES: usize = 10_000;
 
-/// Files inside each other.
+/// Largest depth of files that include each other.
 const DEPTH: usize = 32;
 
-/// The first number whose Slurm looks beside slurm.conf.
+/// The first protocol number whose Slurm looks for included files beside slurm.conf.
 const BESIDE_CONF: u16 = 39;
 
 /// A reason why a file cannot be used.
@@ -33,12 +34,12 @@ pub(crate) struct ConfError {
     pub(crate) what: String,
 }
 
-/// Files that were read so far.
+/// slurm.conf and the files that it includes, and how much of them was read so far.
 #[derive(Debug)]
 pub(crate) struct ConfFiles {
-    /// That of slurm.conf.
+    /// Folder of slurm.conf.
     folder: PathBuf,
-    /// That of this host's Slurm, as far as it is known.
+    /// Protocol number of this host's Slurm; `None`: it is not known.
     number: Option<u16>,
     files: usize,
     left: u64,
@@ -49,7 +50,7 @@ pub(crate) struct ConfFiles {
 }
 
 impl ConfFiles {
-    /// Those of this slurm.conf, read as the Slurm of this number does.
+    /// Begins with this slurm.conf, which is read as the Slurm with this protocol number does.
     pub(crate) fn new(conf: &Path, number: Option<u16>) -> Self {
         let folder = conf.parent().unwrap_or(Path::new("/")).to_owned();
         Self { folder, number, files: 0, left: MOST, cluster: None, note: None }
@@ -170,7 +171,7 @@ fn lines(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Up to a `#` that no odd number of backslashes precedes.
+/// Returns a line up to its comment: a `#` that no odd number of backslashes precedes.
 fn without_comment(line: &str) -> &str {
     let mut is_escaped = false;
     for (index, byte) in line.bytes().enumerate() {
@@ -192,7 +193,7 @@ fn without_escapes(line: &str) -> String {
     .collect()
 }
 
-/// The name after `Include`.
+/// Returns the name of the file after `Include`; `None`: the line is another.
 fn included(line: &str) -> Option<&str> {
     let (word, rest) = line.split_at_checked("include".len())?;
     let is_directive =
@@ -200,7 +201,7 @@ fn included(line: &str) -> Option<&str> {
     if is_directive { rest.split_whitespace().next() } else { None }
 }
 
-/// The first `Key=value` of a line; a value may be quoted.
+/// Returns the first `Key=value` of a line, whose value may be quoted; `None`: there is none.
 fn pair(line: &str) -> Option<(&str, &str)> {
     let (key, rest) = line.split_once('=')?;
     let key = key.trim();

@@ -20,7 +20,8 @@ impl AuthType {
         }
     }
 
-    /// A new credential for one request with this number, which only SlurmUser can use.
+    /// Makes a credential for one request with this protocol number, which only SlurmUser can use,
+    /// or anyone if this host does not know SlurmUser's number.
     pub(crate) async fn credential(
         &self,
         socket: &mut LocalSocket,
@@ -45,8 +46,8 @@ impl AuthType {
         make.await.map_err(|error| self.problem(&error))
     }
 
-    /// Whether a reply has a credential that can be checked; an error unless root or SlurmUser made
-    /// it for this very reply. That is more than libslurm asks for.
+    /// Whether a reply has a credential that can be checked. It is an error unless root or
+    /// SlurmUser made the credential for this very reply. That is more than libslurm asks for.
     pub(crate) async fn check(
         &self,
         socket: &mut LocalSocket,
@@ -99,7 +100,8 @@ impl AuthType {
     }
 }
 
-/// A remark to add where a user is compared with SlurmUser, if that has no number here.
+/// Returns a remark for the error about a user who is not SlurmUser. It is empty if SlurmUser's
+/// number is known.
 pub(crate) const fn unknown(slurm_user: Option<u32>) -> &'static str {
     if slurm_user.is_some() { "" } else { " (this host does not know slurm.conf's SlurmUser)" }
 }

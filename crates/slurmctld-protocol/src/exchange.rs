@@ -21,11 +21,12 @@ use crate::slurm_conf::AuthType;
 use crate::statistics;
 use crate::timed::{Registered, Timed};
 
-/// For each step but the reply, if there is time for [`STEPS`] of them.
+/// Longest time for each step of a request but the reply.
 const STEP: Duration = Duration::from_secs(3);
+/// Divisor of the whole time of a request: no step but the reply gets more than one sixth of it.
 const STEPS: u32 = 6;
 
-/// Time that the reply leaves for the check of its credential.
+/// Longest time that the wait for the reply leaves for the check of the reply's credential.
 const CHECK: Duration = Duration::from_secs(1);
 
 /// The time for a request to one controller.
@@ -41,7 +42,7 @@ impl Share {
         Self { end: now.checked_add(whole).unwrap_or(now), whole }
     }
 
-    /// Time that is left of it.
+    /// Returns the time that is left for the request.
     pub(crate) fn left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }
@@ -53,42 +54,43 @@ impl Share {
         now.checked_add(step).unwrap_or(now).min(self.end)
     }
 
-    /// The deadline for the reply: all that is left, but for its check.
+    /// Returns the deadline for the reply: all that is left, except the time for its check.
     fn reply(&self) -> Instant {
         let check = self.whole.checked_div(10).unwrap_or_default().min(CHECK);
         self.end.checked_sub(check).unwrap_or(self.end)
     }
 
-    /// The part for the next controller: all that is left, but for so many others.
+    /// Returns the time for the next controller: all that is left, except what is reserved for so
+    /// many `others` behind it.
     pub(crate) fn next(&self, others: usize) -> Self {
         let (left, others) = (self.left(), u32::try_from(others).unwrap_or(u32::MAX));
         Self::new(left.saturating_sub(reserve(left, others).saturating_mul(others)))
     }
 
-    /// The part for a controller before another that is known to answer.
+    /// Returns the short time for a controller before another that is known to answer.
     pub(crate) fn trial(&self, others: usize) -> Self {
         Self::new(reserve(self.left(), u32::try_from(others).unwrap_or(u32::MAX)))
     }
 }
 
-/// Time that is reserved for each of so many others.
+/// Returns the time that is reserved for each of so many `others`, if so much is `left`.
 fn reserve(left: Duration, others: u32) -> Duration {
     left.checked_div(others.saturating_add(1)).unwrap_or_default().min(STEP)
 }
 
-/// Statistics.
+/// The statistics in slurmctld's reply, and how it came.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    /// The number of the request.
+    /// Protocol number of the request.
     pub(crate) number: u16,
     pub(crate) statistics: Statistics,
-    /// Whether its credential shows that root or SlurmUser has sent it.
+    /// Whether the reply's credential shows that root or SlurmUser has sent it.
     pub(crate) is_signed: bool,
-    /// From the request to the end of the reply.
+    /// Time from the request, the making of its credential included, to the end of the reply.
     pub(crate) elapsed: Duration,
 }
 
-/// A request that can be sent now.
+/// A request for the statistics, with all that it needs.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
     pub(crate) number: u16,
@@ -102,7 +104,8 @@ pub(crate) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Sends the request to the first of these addresses that accepts a connection.
+    /// Sends the request to the first of these addresses that accepts a connection, and returns the
+    /// reply.
     pub(crate) async fn run(
         &mut self,
         addresses: &[IpAddr],
@@ -197,7 +200,8 @@ async fn connect(
     Err(problem)
 }
 
-/// A connection within this host stands at once, and the runtime need not know it.
+/// Connects to an address. A connection within this host stands at once, and the runtime need not
+/// know it.
 async fn connect_to(address: SocketAddr, deadline: Instant) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -217,8 +221,9 @@ async fn connect_to(address: SocketAddr, deadline: Instant) -> io::Result<TcpStr
     Ok(slurmctld)
 }
 
-/// Whether it is this host's. There only root or SlurmUser may listen on slurmctld's port. The first
-/// question may have the kernel load a module from a file, so a thread asks it.
+/// Whether the other end of the connection is on this host. There it is an error if another user
+/// than root or SlurmUser listens on slurmctld's port. The first question may have the kernel load
+/// a module from a file, so a thread asks it.
 async fn check_listener(
     kernel: &mut Option<Kernel>,
     slurmctld: &TcpStream,

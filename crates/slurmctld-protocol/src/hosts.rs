@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Uid, User};
 
-/// For how long a result is used before it is looked up again.
+/// Time for which a result is used before the name is looked up again.
 const REMEMBERED: Duration = Duration::from_secs(300);
 
 /// Results by name, each with its time.
@@ -20,8 +20,8 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// The addresses of a controller, of the families that slurm.conf allows; empty: none, or not
-    /// in time.
+    /// Returns the addresses of a controller, of the families that slurm.conf allows. They are
+    /// empty if there are none, or not in time.
     pub(crate) async fn addresses(
         &mut self,
         name: &str,
@@ -44,14 +44,15 @@ impl Hosts {
         found
     }
 
-    /// Has a name looked up again, because none of its addresses answers.
+    /// Makes the next request look a name up again, because none of its addresses answers.
     pub(crate) fn forget(&mut self, name: &str) {
         if let Some((_, at)) = self.addresses.get_mut(name) {
             *at = at.checked_sub(REMEMBERED).unwrap_or(*at);
         }
     }
 
-    /// The number of SlurmUser, a name or a number. `None`: this host does not know it.
+    /// Returns the number of SlurmUser, which slurm.conf has as a name or a number; `None`: this
+    /// host does not know it.
     pub(crate) async fn user(&mut self, name: &str, deadline: Instant) -> Option<u32> {
         if let Ok(number) = name.parse() {
             return Some(number);
@@ -62,8 +63,8 @@ impl Hosts {
     }
 }
 
-/// The result of `look_up`, or an older one if there is none before `deadline`. `None`: there never
-/// was one.
+/// Returns the result of `look_up`, or an older one if there is none before `deadline`. `None`:
+/// there never was one.
 async fn get<T: Clone + Send + 'static>(
     known: &mut Known<T>,
     what: &str,

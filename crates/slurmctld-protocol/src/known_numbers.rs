@@ -13,23 +13,23 @@ use tracing::warn;
 
 use crate::number::{Found, Numbers};
 
-/// Bytes of the longest file that is read.
+/// Number of bytes of the file that are read at most.
 const MOST: u64 = 64 << 10;
 
 /// Time that the first request waits for the file.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Controllers that are remembered: those of one cluster, and of some before it.
+/// Number of controllers that are remembered: those of one cluster, and some of clusters before it.
 const CONTROLLERS: usize = 64;
 
-/// By the controller's name and port.
+/// The numbers that were found, by the controller's name and port.
 type Controllers = BTreeMap<String, Found>;
 
 /// The numbers of every controller.
 #[derive(Debug, Default)]
 pub(crate) struct KnownNumbers {
     controllers: BTreeMap<String, Numbers>,
-    /// As they are in the file, or will be.
+    /// The numbers as they are in the file, or will be when it is written.
     written: Controllers,
     file: Option<PathBuf>,
     writes: bool,
@@ -41,8 +41,8 @@ impl KnownNumbers {
         Self { file, writes, ..Self::default() }
     }
 
-    /// Reads the file, once. One that is absent or damaged says nothing: then numbers are found
-    /// again. So does one on a disk that hangs.
+    /// Reads the file, once. If it is absent, damaged or on a disk that hangs, the numbers are
+    /// searched again.
     pub(crate) async fn read_file(&mut self) {
         let Some(path) = self.file.clone().filter(|_| !self.is_read) else { return };
         let found =
@@ -56,7 +56,7 @@ impl KnownNumbers {
             known.map(|(name, found)| (name.clone(), Numbers::from(found.clone()))).collect();
     }
 
-    /// The numbers of one controller.
+    /// Returns the numbers of one controller, given by its name and port.
     pub(crate) fn numbers_of(&mut self, controller: &str) -> &mut Numbers {
         if self.controllers.len() >= CONTROLLERS && !self.controllers.contains_key(controller) {
             self.controllers.clear();
@@ -64,13 +64,14 @@ impl KnownNumbers {
         self.controllers.entry(controller.to_owned()).or_default()
     }
 
-    /// The highest that any accepted, as a guess at this host's release.
+    /// Returns the highest number that any controller has accepted, as a guess at the release of
+    /// this host's Slurm.
     pub(crate) fn highest(&self) -> Option<u16> {
         self.controllers.values().filter_map(|numbers| numbers.found.proved()).max()
     }
 
-    /// Writes the file if they have changed, without waiting for the disk. While an earlier one is
-    /// written, a later call does it.
+    /// Writes the file if the numbers have changed, without waiting for the disk. While an earlier
+    /// write is under way, only a later call writes it again.
     pub(crate) fn write(&mut self) {
         let found = self.controllers.iter().map(|(name, numbers)| (name, &numbers.found));
         if !self.writes || found.clone().eq(&self.written) {
@@ -97,8 +98,8 @@ fn owner(path: &Path) -> String {
     format!("protocol numbers in {}", path.display())
 }
 
-/// The folder may be one in which others write: no link is followed, and nobody else's file is
-/// written to.
+/// Replaces the file. Others may write in its folder, so no link is followed, and nobody else's
+/// file is written to.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     match fs::remove_file(&new) {

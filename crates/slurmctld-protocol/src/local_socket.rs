@@ -21,10 +21,11 @@ use crate::timed::Timed;
 /// `TMPFS_MAGIC`.
 const TMPFS: u64 = 0x0102_1994;
 
-/// A socket whose queue is full refuses at once, and nothing tells when there is room.
+/// Time after which a socket whose queue is full is tried again. It refuses at once, and nothing
+/// tells when there is room.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// A connection to it.
+/// A connection to munged or sackd.
 pub(crate) type LocalStream<'a> = Timed<'a>;
 
 /// The sockets to try, and those of them that exist.
@@ -34,7 +35,7 @@ pub(crate) struct LocalSocket {
     open: Vec<Place>,
 }
 
-/// Where one of them is reached.
+/// The place at which one of the sockets is reached.
 #[derive(Debug)]
 enum Place {
     InMemory(SocketAddrUnix),
@@ -53,7 +54,7 @@ impl Place {
 }
 
 impl LocalSocket {
-    /// Connects to the first that accepts it.
+    /// Connects to the first of these sockets that accepts a connection.
     pub(crate) async fn connect<'a>(
         &mut self,
         paths: &[PathBuf],
@@ -103,7 +104,7 @@ async fn connect(address: &SocketAddrUnix, deadline: Instant) -> io::Result<Owne
     Err(ErrorKind::TimedOut.into())
 }
 
-/// Those that exist, in a thread.
+/// Opens those of these sockets that exist, in a thread.
 async fn open(paths: &[PathBuf], deadline: Instant) -> io::Result<Vec<Place>> {
     let owner = format!("the socket {paths:?}");
     let paths = paths.to_vec();
@@ -123,7 +124,8 @@ async fn open(paths: &[PathBuf], deadline: Instant) -> io::Result<Vec<Place>> {
     waiting_threads::ask(&owner, "", patience, open).await?
 }
 
-/// Its path without links, if its folder is in memory, so that looking it up waits for nothing.
+/// Returns a socket's path without links, if its folder is in memory, so that to look it up waits
+/// for nothing.
 fn in_memory(path: &Path) -> Option<Place> {
     let path = path.canonicalize().ok()?;
     let found = rustix::fs::statfs(path.parent()?).ok()?;

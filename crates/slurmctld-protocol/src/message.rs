@@ -10,30 +10,33 @@ use k12::{CustomRefKt128, ExtendableOutput as _, Update as _};
 
 use crate::pack::{Short, Unpack, packed_length, packed_text};
 
-/// `REQUEST_STATS_INFO` and its answer.
+/// Type of a request for statistics, `REQUEST_STATS_INFO`.
 const REQUEST: u16 = 2035;
+/// Type of the answer with statistics, `RESPONSE_STATS_INFO`.
 const STATISTICS: u16 = 2036;
-/// `RESPONSE_SLURM_RC`: an error number.
+/// Type of the answer with an error number, `RESPONSE_SLURM_RC`.
 const RETURN_CODE: u16 = 8001;
 
-/// `STAT_COMMAND_GET`. 0 would reset the statistics.
+/// Body of a request for statistics, `STAT_COMMAND_GET`. 0 would reset the statistics.
 const GET: [u8; 2] = [0, 1];
 
-/// `SLURM_NO_AUTH_CRED`: no credential follows the header.
+/// Flag that no credential follows the header, `SLURM_NO_AUTH_CRED`.
 const NO_CREDENTIAL: u16 = 0x40;
 
-/// The first number whose messages are bound by KangarooTwelve, and whose header has no index.
+/// The first protocol number whose credentials contain a KangarooTwelve hash of their message, and
+/// whose header has no index.
 const FIRST_WITH_K12: u16 = 38;
 
-/// `HASH_PLUGIN_NONE` and `HASH_PLUGIN_K12`.
+/// Number that stands for no hash, `HASH_PLUGIN_NONE`.
 const HASH_NONE: u8 = 1;
+/// Number that stands for KangarooTwelve, `HASH_PLUGIN_K12`.
 const HASH_K12: u8 = 2;
 
-/// The most bytes of a reply. One with full tables, in a queue with long host lists, has less than
-/// 100 KB.
+/// Largest number of bytes of a reply. A reply with full tables, in a queue with long host lists,
+/// has less than 100 KB.
 pub(crate) const MOST: usize = 1 << 20;
 
-/// The plugin that is to know the user, with its number in messages.
+/// Slurm's plugins for credentials, with their numbers in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Plugin {
@@ -41,12 +44,12 @@ pub(crate) enum Plugin {
     Slurm = 103,
 }
 
-/// The hash that the credential of the request must contain.
+/// Returns the hash that the credential of the request for statistics must contain.
 pub(crate) fn request_hash(number: u16) -> Vec<u8> {
     hash(number, REQUEST, &GET)
 }
 
-/// The bytes that bind a credential to a message.
+/// Returns the bytes that bind a credential to a message of this type (`kind`) and this body.
 fn hash(number: u16, kind: u16, body: &[u8]) -> Vec<u8> {
     if number < FIRST_WITH_K12 {
         // In the byte order of the host, in 20.11 and 21.08.
@@ -64,7 +67,7 @@ fn kangaroo_twelve(message: &[u8], customization: &[u8]) -> [u8; 32] {
     hash
 }
 
-/// The whole request for statistics.
+/// Returns the bytes of the whole request for statistics, its length included.
 pub(crate) fn request(number: u16, plugin: Plugin, credential: &[u8]) -> Vec<u8> {
     // No flags, and before 22.05 no index.
     let flags: &[u8] = if number < FIRST_WITH_K12 { &[0; 4] } else { &[0; 2] };
@@ -83,13 +86,12 @@ pub(crate) fn request(number: u16, plugin: Plugin, credential: &[u8]) -> Vec<u8>
     [&packed_length(bytes.len())[..], &bytes].concat()
 }
 
-/// A reply after its length.
+/// A message from slurmctld, without the length before it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Message<'a> {
     number: u16,
     kind: u16,
-    /// munge's credential, without its NUL; `None` if slurmctld sends none, as from 23.02 on, or
-    /// none that can be checked.
+    /// munge's credential, without its NUL; `None` if slurmctld sends none, as from 23.02 on.
     pub(crate) credential: Option<&'a [u8]>,
     body: &'a [u8],
 }
@@ -106,8 +108,8 @@ pub(crate) enum Content<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads a reply. It may have another number than its request: slurmctld refuses a number with
-    /// its own.
+    /// Reads a message. It may have another number than its request: slurmctld refuses a number
+    /// with its own.
     pub(crate) fn from_bytes(bytes: &'a [u8]) -> Result<Self, Short> {
         let mut rest = Unpack(bytes);
         let number = rest.u16()? >> 8;
@@ -157,8 +159,8 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Whether a credential with this payload was made for this very message. 20.11 and 21.08 bind
-    /// at most the type, and their first micro releases nothing.
+    /// Whether a credential with this payload was made for this very message. Credentials of 20.11
+    /// and 21.08 are bound to its type at most, and those of their first micro releases to nothing.
     pub(crate) fn is_bound_by(&self, payload: &[u8]) -> bool {
         if self.number >= FIRST_WITH_K12 {
             return payload == hash(self.number, self.kind, self.body);

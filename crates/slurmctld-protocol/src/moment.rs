@@ -1,8 +1,8 @@
 //! A wait of a moment for an answer from within this host, in poll(2) on the caller's thread.
 //!
 //! munged, slurmctld and a reader process answer within a millisecond or two. To register a socket
-//! or pipe with the runtime and to come back through it costs more than that wait, so only what does
-//! not come at once is registered. Nothing else on this thread may wait so.
+//! or pipe with the runtime and to come back through it costs more than that wait, so only what
+//! does not come at once is registered. Nothing else on this thread may wait so.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-/// One wait.
+/// Longest time of one wait.
 const MOMENT: Duration = Duration::from_millis(2);
 
-/// All waits of one request.
+/// Longest time of all waits of one request together.
 const ALL: Duration = Duration::from_millis(6);
 
-/// The steps that are waited for.
+/// The steps of a request that are waited for on the caller's thread.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// The credential of munged or sackd.
@@ -30,13 +30,14 @@ pub enum Step {
     Line,
 }
 
-/// Time that the waits of a request may still take, by step.
+/// The waits of one request: the time that they may still take, and the steps that get none.
 #[derive(Debug, Default)]
 pub struct Moments {
     left: Duration,
-    /// Whose last wait ran out in this request, and in the one before: such a step is not waited
-    /// for here.
+    /// Whether the wait for a step has run out in this request, by step.
     ran_out: [bool; 4],
+    /// Whether the wait for a step ran out in the request before, by step. Such a step is left to
+    /// the runtime at once.
     is_skipped: [bool; 4],
 }
 
@@ -47,8 +48,8 @@ impl Moments {
         self.is_skipped = std::mem::take(&mut self.ran_out);
     }
 
-    /// Whether the descriptor is ready within a moment. `false`, also after a signal: the runtime is
-    /// to wait for it.
+    /// Whether the descriptor is ready within a moment. `false`, also after a signal: the runtime
+    /// is to wait for it.
     ///
     /// # Errors
     /// The kernel does not wait for this descriptor.

@@ -11,14 +11,17 @@ use crate::pack::{Short, Unpack, packed_length, packed_text};
 
 const MAGIC: u32 = 0x0060_6d4b;
 const VERSION: u8 = 4;
-/// Types of messages.
+/// Type of a request to make a credential.
 const ENCODE: u8 = 2;
+/// Type of the answer with a credential.
 const ENCODED: u8 = 3;
+/// Type of a request to decode a credential.
 const DECODE: u8 = 4;
+/// Type of the answer with a credential's contents.
 const DECODED: u8 = 5;
-/// munged's choice of cipher, MAC and compression, and no realm.
+/// Options of a credential: munged's choice of cipher, MAC and compression, and no realm.
 const DEFAULTS: [u8; 4] = [1, 1, 1, 0];
-/// Any user or group may decode it.
+/// Number by which any user or group may decode a credential.
 const ANY: u32 = u32::MAX;
 /// Bytes of the longest answer: a credential of Slurm has about 200.
 const MOST: u32 = 64 << 10;
@@ -31,7 +34,7 @@ pub(crate) struct Munge {
     pub(crate) ttl: u32,
 }
 
-/// The reasons why munged gave nothing.
+/// The reasons why munged gave no credential, or did not decode one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MungeError {
     #[error("{0}")]
@@ -56,7 +59,8 @@ pub(crate) struct Decoded {
     pub(crate) payload: Vec<u8>,
 }
 
-/// A new credential with this payload, which only `restricted_to` can decode; without its NUL.
+/// Lets munged make a credential with this payload, which only the user `restricted_to` can decode,
+/// or any user if that is `None`. It is returned without its NUL.
 pub(crate) async fn encode(
     munged: LocalStream<'_>,
     ttl: u32,
@@ -77,7 +81,7 @@ pub(crate) async fn encode(
     Ok(credential.to_vec())
 }
 
-/// Lets munged decode a credential, which has no NUL.
+/// Lets munged decode a credential, which is given without its NUL.
 pub(crate) async fn decode(
     munged: LocalStream<'_>,
     credential: &[u8],
@@ -117,7 +121,7 @@ async fn exchange(
     Ok(munged.exactly(usize::try_from(length).map_err(|_| MungeError::Format)?).await?)
 }
 
-/// The error with which every answer begins.
+/// Reads the error with which every answer begins; its number is 0 if there is none.
 fn check(answer: &mut Unpack<'_>) -> Result<(), MungeError> {
     let number = answer.u8()?;
     let length = answer.u8()?.into();

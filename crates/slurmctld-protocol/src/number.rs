@@ -1,13 +1,14 @@
-//! Which protocol number one slurmctld is spoken to with: the highest that it and this reader know.
+//! The protocol number in requests to one slurmctld: the highest that it and this reader know.
 //!
-//! A number that it accepted is *proved*, and asked at every tick, as `sdiag` by cron would: a wrong
-//! key or clock looks like a wrong number from 20.11 to 25.05, and a proxy that closes like either.
-//! Each refusal writes one to three lines into slurmctld's log. So after five minutes of them the
-//! proved number is asked every 15 s, and other numbers are searched sparingly: six refusals, then
-//! one every ten minutes. A search leaves out what no release would accept that has refused as this
-//! one did. While no number is proved, there is one search a minute besides.
+//! A number that slurmctld has accepted is *proved*, and used at every tick, even while it is
+//! refused, as `sdiag` by cron would use it. A wrong key or clock looks like a wrong number from
+//! 20.11 to 25.05, and so does a proxy that closes connections. Each refusal writes one to three
+//! lines into slurmctld's log. So after five minutes of refusals the proved number is used only
+//! every 15 s, and other numbers are searched sparingly: six refusals, then one every ten minutes.
+//! A search leaves out the numbers that no release accepts which refuses as this slurmctld has
+//! refused. While no number is proved, there is a whole search every minute.
 //!
-//! Clock and peer are arguments.
+//! Pure: the time and the peer's answers are arguments.
 
 #[cfg(test)]
 mod peers;
@@ -17,31 +18,34 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use slurm_snapshot::{LIBRARIES, Statistics, by_command, restarted};
 
-/// Refusals of searches, one after the other.
+/// Number of refusals in searches within an hour after which a search pauses.
 const MOST: usize = 6;
 const HOUR: i64 = 3600;
 
-/// Seconds after the last refusal of a search, if there were [`MOST`] in the hour.
+/// Seconds from the last refusal in a search to the next attempt, if there were [`MOST`] in the
+/// hour.
 const SEARCH_PAUSE: i64 = 600;
 
-/// Seconds between searches while no number is proved.
+/// Seconds between two searches while no number is proved.
 const FIRST_PAUSE: i64 = 60;
 
-/// After so many seconds of refusals the proved number is asked every so many.
+/// Seconds of refusals after which the proved number is used only every [`LONG_PAUSE`] seconds.
 const LONG: i64 = 300;
+/// Seconds between two requests with the proved number after [`LONG`] seconds of refusals.
 const LONG_PAUSE: i64 = 15;
 
-/// Ticks for which the proved number is refused before others are searched.
+/// Number of ticks for which the proved number is refused before others are searched.
 const STRIKES: u8 = 3;
 
-/// At midnight UTC slurmctld begins to count again without having been restarted.
+/// Seconds of a day. At midnight UTC slurmctld's statistics begin again without a restart.
 const DAY: i64 = 86_400;
+/// Seconds after midnight UTC in which statistics that begin again show no restart.
 const AROUND_MIDNIGHT: i64 = 120;
 
 /// The ways in which slurmctld refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It closes the connection: up to 24.05, for a number or a credential.
+    /// slurmctld closes the connection: up to 24.05, for a number or a credential.
     Closed,
     /// `SLURM_PROTOCOL_AUTHENTICATION_ERROR`: from 24.11 on for a credential, and up to 25.05 also
     /// for a number.
@@ -50,24 +54,27 @@ pub(crate) enum Refusal {
     Http,
 }
 
-/// The numbers that statistics.rs knows.
+/// Lowest protocol number that statistics.rs can unpack.
 #[expect(clippy::cast_possible_truncation, reason = "such numbers are small")]
 pub(crate) const OLDEST: u16 = match LIBRARIES {
     [(number, _), ..] => *number as u16,
     [] => 0,
 };
+/// Highest protocol number that statistics.rs can unpack.
 #[expect(clippy::cast_possible_truncation, reason = "such numbers are small")]
 pub(crate) const NEWEST: u16 = match LIBRARIES {
     [.., (number, _)] => *number as u16,
     [] => 0,
 };
 
-/// So many releases after the newest are supposed to accept three older ones, as all have since
-/// 24.11.
+/// Number of releases after the newest one that are supposed to accept the three releases before
+/// them, as all have since 24.11.
 const FUTURE: u16 = 2;
+/// Number of [`releases`], with those to come.
 const COUNT: u16 = NEWEST - OLDEST + 1 + FUTURE;
 
-/// The releases: slurmctld's own number, the lowest that it accepts, and how it refuses others.
+/// Returns the releases: slurmctld's own number, the lowest that it accepts, and how it refuses
+/// others.
 fn releases() -> impl Iterator<Item = (u16, u16, Refusal)> {
     (OLDEST..).take(COUNT.into()).map(|own| match own {
         ..=41 => (own, own.saturating_sub(2), Refusal::Closed),
@@ -76,7 +83,7 @@ fn releases() -> impl Iterator<Item = (u16, u16, Refusal)> {
     })
 }
 
-/// Some of [`releases`], a bit for each.
+/// A set of [`releases`], with a bit for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Releases(u16);
 
@@ -113,7 +120,8 @@ impl Releases {
         self.0.count_ones()
     }
 
-    /// The number that most of them accept; the lowest of several.
+    /// Returns the number that most of these releases accept, the lowest of several; `None` for no
+    /// release.
     fn best(self) -> Option<u16> {
         let counted = (OLDEST..=NEWEST)
             .map(|number| (self.accepting(number).count(), std::cmp::Reverse(number)));
@@ -121,18 +129,20 @@ impl Releases {
     }
 }
 
-/// The numbers of one slurmctld that were found, kept also after a restart of this program. Nothing
-/// here makes a proved number wait. Times are Unix seconds.
+/// The part of what is known of one slurmctld's numbers that is kept over a restart of this
+/// program. Nothing here makes a proved number wait. Times are Unix seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Found {
-    /// The highest number that it has accepted: the proved one.
+    /// The highest number that slurmctld has accepted: the proved one. `None`: it has accepted
+    /// none.
     proved: Option<u16>,
-    /// Since when it has counted, when it accepted that: its start, as a rule.
+    /// Moment since which slurmctld's statistics counted when it last accepted a number: its start,
+    /// as a rule.
     started: i64,
-    /// The releases that it may have.
+    /// Releases that slurmctld may be of.
     possible: Releases,
-    /// Moments at which it last refused other numbers.
+    /// Moments at which slurmctld last refused other numbers than the proved one.
     searched: Vec<i64>,
 }
 
@@ -141,20 +151,21 @@ impl Found {
         self.proved
     }
 
-    /// Whether this can have been written by this program.
+    /// Whether this may have been written by this program, and not by another.
     pub(crate) fn is_plausible(&self) -> bool {
         self.proved.is_none_or(|number| (OLDEST..=NEWEST).contains(&number))
             && self.searched.len() <= MOST
     }
 }
 
-/// The numbers of one slurmctld.
+/// The search for the protocol number of one slurmctld.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     pub(crate) found: Found,
     /// The part of the last statistics that survives a reset.
     last: Option<Statistics>,
-    /// No connection was refused since it accepted a number, so that it is the same process.
+    /// Whether slurmctld has not been away since it accepted a number, so that it is the same
+    /// process.
     has_stayed: bool,
     row: Row,
     tick: Tick,
@@ -168,9 +179,10 @@ struct Row {
     asked_at: i64,
     /// The way in which it was refused last.
     how: Option<Refusal>,
-    /// The releases that it may have instead; `None`: other numbers are not searched.
+    /// Releases that slurmctld may be of, as it has refused; `None`: other numbers are not
+    /// searched.
     candidates: Option<Releases>,
-    /// Begin of a search while no number was proved.
+    /// Begin of the last search while no number was proved, Unix seconds.
     begun: Option<i64>,
 }
 
@@ -179,7 +191,7 @@ struct Row {
 struct Tick {
     proved: Attempt,
     refused: Vec<(u16, Refusal)>,
-    /// The last of them was one above the proved number, which was not refused itself.
+    /// Whether the last refused number was above the proved one, which was not refused itself.
     refused_higher: bool,
     has_begun: bool,
 }
@@ -199,7 +211,7 @@ impl From<Found> for Numbers {
 }
 
 impl Numbers {
-    /// Begins a request.
+    /// Begins a request at `now`, Unix seconds.
     pub(crate) fn begin_tick(&mut self, now: i64) {
         // Also those of a time that has not come yet, after the clock was set back.
         self.found.searched.retain(|at| (0..HOUR).contains(&now.saturating_sub(*at)));
@@ -207,7 +219,7 @@ impl Numbers {
         self.tick = Tick::default();
     }
 
-    /// The number to speak now. `None`: no other in this request.
+    /// Returns the number for the next attempt; `None`: there is no other attempt in this request.
     pub(crate) fn next(&mut self, now: i64) -> Option<u16> {
         let Some(proved) = self.found.proved else { return self.next_first(now) };
         let higher = proved.saturating_add(1);
@@ -227,7 +239,8 @@ impl Numbers {
         }
     }
 
-    /// Seconds for which it is left alone.
+    /// Returns the seconds for which slurmctld gets no request, because it has refused so many; 0
+    /// if it is asked now.
     pub(crate) fn seconds_to_wait(&self, now: i64) -> i64 {
         let left = |at: i64, pause: i64| match now.saturating_sub(at) {
             passed if (0..pause).contains(&passed) => pause.saturating_sub(passed),
@@ -241,8 +254,9 @@ impl Numbers {
         if is_long { left(self.row.asked_at, LONG_PAUSE) } else { 0 }
     }
 
-    /// Numbers while none is proved: a whole search, because it ends with the right one if the key
-    /// is right, and the number that most accept is refused by 20.11 to 22.05.
+    /// Returns the next number while none is proved. A request makes a whole search, because that
+    /// ends with the right number if the key is right, and 20.11 to 22.05 refuse the number that
+    /// most releases accept.
     fn next_first(&mut self, now: i64) -> Option<u16> {
         if !self.tick.has_begun {
             if self.seconds_to_wait(now) > 0 {
@@ -260,7 +274,7 @@ impl Numbers {
         self.found.searched.len() < MOST || self.found.searched.last().is_none_or(is_over)
     }
 
-    /// slurmctld has answered a request with this number.
+    /// Takes that slurmctld has answered a request with this number.
     pub(crate) fn accept(&mut self, number: u16, statistics: &Statistics) {
         // For a moment after its start slurmctld does not say since when it counts.
         let started = match statistics.req_time_start {
@@ -303,7 +317,7 @@ impl Numbers {
         self.tick.proved = Attempt::Accepted;
     }
 
-    /// slurmctld has refused a request with this number.
+    /// Takes that slurmctld has refused a request with this number at `now`, Unix seconds.
     pub(crate) fn refuse(&mut self, number: u16, how: Refusal, now: i64) {
         self.tick.refused.push((number, how));
         self.tick.refused_higher = false;
@@ -336,8 +350,9 @@ impl Numbers {
         self.row.candidates = self.row.candidates.map(|all| all.refusing(number, how));
     }
 
-    /// Something else has happened: slurmctld is away, frozen, a standby, or has too much to do.
-    /// `is_away`: a connection was refused or reset, so that another may come.
+    /// Takes that a request has failed in another way: slurmctld is away, frozen, a standby, or has
+    /// too much to do. `is_away`: a connection was refused or reset, so that another slurmctld may
+    /// come.
     pub(crate) const fn interrupt(&mut self, is_away: bool) {
         self.has_stayed &= !is_away;
     }

@@ -2,7 +2,7 @@
 //!
 //! A length is compared with the bytes that are there before anything is allocated.
 
-/// The bytes end too early, or a length in them is longer than they are.
+/// An error: the bytes end too early, or a length in them is longer than they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Short;
 
@@ -11,7 +11,7 @@ pub(crate) struct Short;
 pub(crate) struct Unpack<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Unpack<'a> {
-    /// The next `count` bytes.
+    /// Reads the next `count` bytes.
     pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8], Short> {
         let (bytes, rest) = self.0.split_at_checked(count).ok_or(Short)?;
         self.0 = rest;
@@ -44,7 +44,7 @@ impl<'a> Unpack<'a> {
         self.array().map(i64::from_be_bytes)
     }
 
-    /// A count, and as many elements, of which `most` are kept.
+    /// Reads a count, and as many elements, of which the first `most` are kept.
     pub(crate) fn list<T>(
         &mut self,
         most: usize,
@@ -65,13 +65,14 @@ impl<'a> Unpack<'a> {
         Ok(kept)
     }
 
-    /// A length, and as many bytes.
+    /// Reads a length, and as many bytes.
     pub(crate) fn block(&mut self) -> Result<&'a [u8], Short> {
         let length = usize::try_from(self.u32()?).map_err(|_| Short)?;
         self.bytes(length)
     }
 
-    /// A text, without the NUL that its length includes; one that is NULL in slurmctld is empty.
+    /// Reads a text, without the NUL that its length includes. A text that is NULL in slurmctld is
+    /// empty.
     pub(crate) fn text(&mut self) -> Result<String, Short> {
         let bytes = self.block()?;
         Ok(String::from_utf8_lossy(bytes.strip_suffix(b"\0").unwrap_or(bytes)).into_owned())
@@ -83,12 +84,12 @@ impl<'a> Unpack<'a> {
     }
 }
 
-/// A text as Slurm packs it: its length with the NUL, the text, the NUL.
+/// Returns a text as Slurm packs it: its length with the NUL, the text, the NUL.
 pub(crate) fn packed_text(text: &[u8]) -> Vec<u8> {
     [&packed_length(text.len().saturating_add(1))[..], text, &[0]].concat()
 }
 
-/// A length.
+/// Returns a length as Slurm packs it.
 pub(crate) fn packed_length(length: usize) -> [u8; 4] {
     // No message of this reader is that long.
     u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()

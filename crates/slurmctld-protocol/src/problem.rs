@@ -13,35 +13,36 @@ pub const INSTALL_LIBSLURM: &str = "Install libslurm, and the reader for it if t
 use crate::conf_lines::ConfError;
 use crate::number::Refusal;
 
-/// The causes of a failure.
+/// The causes of a failed request to slurmctld.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// slurm.conf cannot be read, or needs what this reader lacks.
     Conf,
-    /// The request itself.
+    /// The request is one that only libslurm can make; or the kernel does not say who listens.
     Unsupported,
     /// munged or sackd gave no credential.
     NoCredential,
     /// munged or sackd did not answer in time.
     CredentialTimeout,
-    /// A name has no address, or no answer came in time.
+    /// The controller's name has no address, or its look-up gave none in time.
     Name,
     Connect,
     ConnectTimeout,
-    /// The connection stands, and nothing comes.
+    /// The connection stands, and no reply comes.
     Silent,
     /// slurmctld refuses the number or the credential, in this way. `None`: nothing was sent,
     /// because it has refused before; or the credential of its reply is not valid here.
     Refused(Option<Refusal>),
-    /// All that answer wait to take over.
+    /// The controller, or each one that answers, is a backup that waits to take over.
     Standby,
-    /// rl_enable, or a queue that is full.
+    /// slurmctld limits requests: by rl_enable, or because a queue is full.
     Busy,
-    /// Another error number.
+    /// slurmctld answers with another error number.
     Code(u32),
     /// An answer that is no reply, or ends early.
     Reply,
-    /// An answer of a user who is neither root nor SlurmUser.
+    /// A user who is neither root nor SlurmUser listens or answers in slurmctld's place; or a reply
+    /// lacks the credential that is due, or has one of another message.
     Imposter,
 }
 
@@ -64,7 +65,8 @@ impl NativeProblem {
         Self { cause, text: text.into() }
     }
 
-    /// Slurm's number for it; 0 if nothing was sent.
+    /// Returns Slurm's error number for the problem; 0 if it is slurm.conf's, or the request is not
+    /// possible.
     pub(crate) fn errno(&self) -> i32 {
         match self.cause {
             Cause::Conf | Cause::Unsupported => 0,
@@ -83,7 +85,7 @@ impl NativeProblem {
         }
     }
 
-    /// The stage of a failure before anything was sent.
+    /// Returns the stage of a failure that slurmctld has not worked on; `None` for any other.
     pub(crate) const fn stage(&self) -> Option<Stage> {
         match self.cause {
             Cause::Conf | Cause::Unsupported => Some(Stage::Unsupported),

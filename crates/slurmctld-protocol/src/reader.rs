@@ -1,4 +1,4 @@
-//! A request answered: slurmctld asked, user names added.
+//! The native reader: it asks slurmctld, and adds user names to the statistics.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -28,7 +28,8 @@ struct NativeState {
 }
 
 impl NativeReader {
-    /// One that knows the protocol numbers in this file, and writes them there if it `writes`.
+    /// Makes a reader that knows the protocol numbers in this file, and writes them there if it
+    /// `writes`.
     #[must_use]
     pub fn new(numbers: Option<PathBuf>, writes: bool) -> Self {
         let numbers = KnownNumbers::new(numbers, writes);
@@ -42,8 +43,8 @@ impl NativeReader {
         self.0.lock().await.cluster.forget_conf();
     }
 
-    /// The answer, within `timeout` once no other request is under way. `conf`: slurm.conf; `None`:
-    /// where Slurm looks for it. Safe to cancel.
+    /// Returns the answer, within `timeout` once no other request is under way. `conf` is the path
+    /// of slurm.conf; `None`: it is where Slurm looks for it. Safe to cancel.
     pub async fn answer(
         &self,
         conf: Option<&Path>,

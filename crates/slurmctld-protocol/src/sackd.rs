@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use crate::local_socket::LocalStream;
 use crate::pack::{Unpack, packed_length};
 
-/// `SACK_CREATE`.
+/// Type of a request for a token, `SACK_CREATE`.
 const CREATE: u32 = 64_001;
 
-/// A token has a few hundred bytes.
+/// Largest number of bytes of a token, which has a few hundred.
 const MOST: usize = 64 << 10;
 
 /// The places where Slurm's own clients look for the socket, in their order.
@@ -24,7 +24,8 @@ pub(crate) fn sockets(cluster: Option<&str>) -> Vec<PathBuf> {
     own.into_iter().chain(usual).map(PathBuf::from).collect()
 }
 
-/// A token for a message with this hash.
+/// Asks sackd for a token for a message with this hash, which only the user `restricted_to` can
+/// use, or any user if that is `None`.
 pub(crate) async fn token(
     mut sackd: LocalStream<'_>,
     number: u16,

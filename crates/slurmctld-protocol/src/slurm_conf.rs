@@ -13,7 +13,7 @@ use crate::conf_lines::{ConfError, ConfFiles};
 use crate::munge::Munge;
 use crate::sackd;
 
-/// `SLURMCTLD_PORT`.
+/// slurmctld's port if slurm.conf names none, `SLURMCTLD_PORT` in Slurm.
 const PORT: u16 = 6817;
 
 /// Places where Slurm looks for slurm.conf after SLURM_CONF, if it is built as Debian builds it;
@@ -23,7 +23,7 @@ pub const USUAL_CONFS: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/sl
 /// munged's socket, unless AuthInfo names one.
 pub const MUNGE_SOCKET: &str = "/run/munge/munge.socket.2";
 
-/// More controllers than any cluster has.
+/// Number of controllers that are read: more than any cluster has.
 const CONTROLLERS: usize = 16;
 
 /// One slurmctld.
@@ -43,11 +43,11 @@ pub(crate) enum AuthType {
     Slurm(Vec<PathBuf>),
 }
 
-/// The contents of the file, as far as they matter here.
+/// The contents of slurm.conf, as far as they matter for a request for statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlurmConf {
     pub(crate) controllers: Vec<Controller>,
-    /// The first and the last port.
+    /// The first and the last port of slurmctld, both included.
     pub(crate) ports: (u16, u16),
     pub(crate) auth: AuthType,
     pub(crate) cluster: Option<String>,
@@ -59,7 +59,7 @@ pub(crate) struct SlurmConf {
     pub(crate) note: Option<String>,
 }
 
-/// The contents of the file, before they are understood.
+/// The keys and values of slurm.conf, before they are understood.
 #[derive(Debug, Default)]
 struct Raw {
     hosts: Vec<String>,
@@ -68,7 +68,7 @@ struct Raw {
     note: Option<String>,
 }
 
-/// The file to read: as named, or where libslurm would find it.
+/// Returns the path of slurm.conf: as named, or where libslurm would find it.
 pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, ConfError> {
     let named =
         named.map(Path::to_owned).or_else(|| std::env::var_os("SLURM_CONF").map(PathBuf::from));
@@ -82,7 +82,7 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, ConfError> {
     })
 }
 
-/// The socket on which munged listens, by slurm.conf; `None`: munge is not used.
+/// Returns the socket on which munged listens, by slurm.conf; `None`: munge is not used.
 ///
 /// # Errors
 /// slurm.conf, or a file that it includes, cannot be read.
@@ -117,7 +117,7 @@ impl Raw {
         self.values.get(key).map(String::as_str)
     }
 
-    /// Whether a list of words has this one.
+    /// Whether the value of a key, which is a list of words, has this word.
     fn has(&self, key: &str, word: &str) -> bool {
         let mut words = self.value(key).unwrap_or_default().split(',');
         words.any(|one| one.trim().eq_ignore_ascii_case(word))
@@ -127,7 +127,7 @@ impl Raw {
         plugin(self.value("authtype").unwrap_or("munge"), "auth")
     }
 
-    /// AuthInfo: options, or in its old form only the socket.
+    /// Reads AuthInfo: options, or in its old form only munged's socket.
     fn munge(&self) -> Munge {
         let info = self.value("authinfo").unwrap_or_default();
         let option = |name: &str| info.split(',').find_map(|part| part.trim().strip_prefix(name));
@@ -176,7 +176,8 @@ impl Raw {
         })
     }
 
-    /// `SlurmctldAddr` is a virtual address that belongs to whichever controller is active.
+    /// Returns the controllers in slurm.conf's order. `SlurmctldAddr` is a virtual address of
+    /// whichever controller is active, so it is the only one.
     fn controllers(&self) -> Vec<Controller> {
         let one = |name: &str, address: &str| Controller {
             name: name.to_owned(),
@@ -197,18 +198,18 @@ impl Raw {
     }
 }
 
-/// `NAME` or `NAME(ADDRESS)`.
+/// Reads a controller, `NAME` or `NAME(ADDRESS)`.
 fn controller(text: &str) -> Controller {
     let (name, address) = text.split_once('(').unwrap_or((text, text));
     Controller { name: name.to_owned(), address: address.trim_end_matches(')').to_owned() }
 }
 
-/// The name of a plugin, with or without its type.
+/// Returns the name of a plugin, which may be written with its type: `munge` for `auth/munge`.
 fn plugin<'a>(text: &'a str, kind: &str) -> &'a str {
     text.strip_prefix(kind).and_then(|rest| rest.strip_prefix('/')).unwrap_or(text)
 }
 
-/// `N` or `N-M`.
+/// Reads SlurmctldPort, `N` or `N-M`; empty: Slurm's own port.
 fn ports(text: &str) -> Option<(u16, u16)> {
     if text.is_empty() {
         return Some((PORT, PORT));

@@ -1,7 +1,7 @@
 //! The statistics of every release, unpacked: one function with the three changes of their layout.
 //!
-//! Slurm's `_pack_stats_response_msg` is the authority. What is beyond a table's limit is read
-//! over. Nothing may be missing at the end, or left.
+//! Slurm's `_pack_stats_response_msg` is the authority. Rows beyond a table's limit are read and
+//! dropped. At the end no byte may be missing or left.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,8 @@ use slurm_snapshot::{
 
 use crate::pack::{Short, Unpack};
 
-/// Unpacks a reply to a request with this number; its RPC tables only with `rpc`.
+/// Unpacks the statistics in a reply to a request with this protocol number. They have the RPC
+/// tables only with `rpc`.
 pub(crate) fn unpack(body: &[u8], number: u16, rpc: bool) -> Result<Statistics, Short> {
     let mut reply = Unpack(body);
     let from = &mut reply;
@@ -137,7 +138,8 @@ fn queues(from: &mut Unpack<'_>, size: usize) -> Result<Vec<RpcQueue>, Short> {
     Ok(rows.map(row).collect())
 }
 
-/// Number of rows of a table: as many as slurmctld reports, but no more than it can count.
+/// Returns the number of rows of a table: as many as slurmctld reports, but no more than `most`,
+/// its own limit.
 fn limited(size: u32, most: usize) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX).min(most)
 }

@@ -17,10 +17,10 @@ use tokio::time::timeout_at;
 
 use crate::moment::{Moments, Step};
 
-/// Most answers come with one read.
+/// Number of bytes that a read can take: most answers come with one.
 const BUFFER: usize = 4096;
 
-/// A connection that must be done with at a certain time.
+/// A connection on which all reads and writes end by one deadline.
 #[derive(Debug)]
 pub(crate) struct Timed<'a> {
     stream: OwnedFd,
@@ -28,12 +28,12 @@ pub(crate) struct Timed<'a> {
     deadline: Instant,
     /// Bytes that came behind those that were asked for.
     received: Vec<u8>,
-    /// The peer is on this host.
+    /// Wait of a moment for this step, if the peer is on this host; `None` if it is not.
     moment: Option<(&'a mut Moments, Step)>,
 }
 
 impl<'a> Timed<'a> {
-    /// With a non-blocking socket.
+    /// Begins with a non-blocking socket.
     pub(crate) fn new(
         stream: impl Into<OwnedFd>,
         deadline: Instant,
@@ -43,7 +43,7 @@ impl<'a> Timed<'a> {
         Self { stream, registered: None, deadline, received: Vec::new(), moment }
     }
 
-    /// Writes all of it.
+    /// Writes all of the bytes.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -57,8 +57,8 @@ impl<'a> Timed<'a> {
         Ok(())
     }
 
-    /// So many bytes, which the caller has compared with a limit, or fewer if the stream ends
-    /// before.
+    /// Reads `count` bytes, or fewer if the stream ends before. The caller has compared `count`
+    /// with a limit.
     pub(crate) async fn up_to(&mut self, count: usize) -> io::Result<Vec<u8>> {
         while self.received.len() < count {
             if self.registered.is_none() {
@@ -77,13 +77,14 @@ impl<'a> Timed<'a> {
         Ok(mem::replace(&mut self.received, rest))
     }
 
-    /// Exactly so many.
+    /// Reads exactly `count` bytes.
     pub(crate) async fn exactly(&mut self, count: usize) -> io::Result<Vec<u8>> {
         let bytes = self.up_to(count).await?;
         if bytes.len() == count { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// Waits until it can be tried again: here for a moment, then in the runtime.
+    /// Waits until a read or write can be tried again: on this thread for a moment, then in the
+    /// runtime.
     async fn wait(&mut self, interest: Interest) -> io::Result<()> {
         if let (None, Some((moments, step))) = (&self.registered, &mut self.moment) {
             let is_reading = interest == Interest::READABLE;
@@ -109,7 +110,8 @@ impl Registered {
         TcpStream::from_std(socket.into()).map(Self)
     }
 
-    /// Waits until this deadline for the runtime to see it ready, which it has forgotten then.
+    /// Waits until `deadline` for the runtime to see the socket ready. The runtime has forgotten
+    /// that afterwards, so that another call waits again.
     pub(crate) async fn wait(&self, interest: Interest, deadline: Instant) -> io::Result<()> {
         timeout_at(deadline.into(), self.0.ready(interest)).await??;
         let forgets = || Err::<(), _>(io::ErrorKind::WouldBlock.into());

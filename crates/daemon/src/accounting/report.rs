@@ -1,4 +1,4 @@
-//! What the log says about the source of finished jobs: one line for each change.
+//! The log's lines about the source of finished jobs: one for each change.
 
 use std::mem;
 use std::time::Duration;
@@ -180,8 +180,8 @@ impl Report {
         }
     }
 
-    /// Reports that jobs were counted up to `floor`, a time ahead of the clock, which has said `now`
-    /// for long enough to be believed.
+    /// Reports that jobs were counted up to `floor`, a time ahead of the clock, which has said
+    /// `now` for long enough to be believed. Both are Unix seconds.
     pub(super) fn clock_was_ahead(&mut self, floor: i64, now: i64) {
         self.behind = false;
         warn!(

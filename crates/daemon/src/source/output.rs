@@ -50,8 +50,8 @@ impl ReaderOutput {
         self.received.is_empty()
     }
 
-    /// Waits for the next line, which has no newline at the pipe's end, or from [`LONGEST_LINE`] on.
-    /// Safe to cancel.
+    /// Waits for the next line, which has no newline at the pipe's end, or from [`LONGEST_LINE`]
+    /// bytes on. Safe to cancel.
     pub(super) async fn next_line(&mut self) -> io::Result<&[u8]> {
         self.received.drain(..mem::take(&mut self.line));
         let mut searched = 0;

@@ -45,8 +45,8 @@ pub(crate) enum ProcessError {
     Unloadable(String),
     #[error("the reader ended ({status}){said}")]
     Gone { status: String, said: LastLines },
-    /// The reader ended before it was ready, mostly by libslurm's `fatal()`: there is no slurm.conf,
-    /// or a bad one.
+    /// The reader ended before it was ready, mostly by libslurm's `fatal()`: there is no
+    /// slurm.conf, or a bad one.
     #[error("libslurm failed to start (the reader ended, {status}){said}")]
     NotInitialized { status: String, said: LastLines },
     #[error("{} was not ready within {} s{said}", .said.kind.speaker(), .deadline.as_secs_f64())]

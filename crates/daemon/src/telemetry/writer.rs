@@ -44,7 +44,7 @@ impl Lines {
         Self { waiting: VecDeque::new(), bytes: 0, dropped: 0, has_thread: false }
     }
 
-    /// Adds a line, or counts it as dropped if it finds no room. A line is of any length if no
+    /// Adds a line, or counts it as dropped if it finds no room. A line may be of any length if no
     /// other waits.
     fn push(&mut self, level: Level, line: &[u8]) {
         let room = match level {

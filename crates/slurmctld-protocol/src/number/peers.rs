@@ -12,7 +12,7 @@ enum Peer {
     OtherKey,
     /// A proxy of root's or elsewhere, or whoever can reset connections elsewhere.
     Closes,
-    /// One whose server speaks HTTP.
+    /// A proxy whose server speaks HTTP.
     SpeaksHttp,
     /// Another user's program on this host, who closes before anybody knows whose it is.
     ClosesHere,
@@ -33,7 +33,7 @@ impl Peer {
         Self::Silent,
     ];
 
-    /// One request to it instead of to slurmctld.
+    /// Makes one request to this peer instead of to slurmctld.
     fn ask(self, slurmctld: &mut Slurmctld, numbers: &mut Numbers, now: i64) {
         let how = match self {
             Self::OtherKey => {
@@ -75,7 +75,7 @@ enum When {
     AfterResets,
 }
 
-/// For how long, s, and an interval.
+/// Seconds for which a peer answers in slurmctld's place, and the interval of ticks, seconds.
 const TIMES: [(i64, i64); 17] = [
     (1, 1),
     (1, 30),
@@ -119,7 +119,7 @@ fn once_slurmctld_answers_again_there_is_a_reading_whoever_answered_for_however_
     assert_eq!(cases, 13 * 7 * 5 * TIMES.len());
 }
 
-/// From when slurmctld answers again to the first reading.
+/// Returns the seconds from the moment at which slurmctld answers again to the first reading.
 fn seconds_to_reading(own: u16, peer: Peer, when: When, seconds: i64, interval: i64) -> i64 {
     let mut slurmctld = Slurmctld::new(own);
     let mut numbers = Numbers::default();
