@@ -46,7 +46,7 @@ const CLOCK_PATIENCE: Duration = Duration::from_secs(600);
 /// up.
 const CLUSTER_PATIENCE: Duration = Duration::from_secs(600);
 
-/// Records for the queue's log, each with its name.
+/// Records for the queue's log, by name.
 pub(crate) type Records = Vec<(String, Arc<[u8]>)>;
 
 /// The rounds of finished jobs: the source that asks slurmdbd, the ledger of what was counted, and

@@ -38,7 +38,7 @@ pub(crate) fn unix_now() -> i64 {
 /// The host's time zone, read once: jiff would read it again every five minutes, and /etc may hang.
 static ZONE: LazyLock<TimeZone> = LazyLock::new(TimeZone::system);
 
-/// Reads the host's time zone, which stays the same for the life of the process.
+/// Reads the host's time zone, for the life of the process.
 pub(crate) fn read_zone() {
     LazyLock::force(&ZONE);
 }

@@ -366,7 +366,7 @@ impl Cluster {
         self.surveys.values_mut().for_each(Survey::forget);
     }
 
-    /// Adds the points of a survey's round to `batch`.
+    /// Adds the points of a survey's round.
     pub(crate) fn collect_survey(&mut self, done: RoundResult, prefix: &str, batch: &mut Batch) {
         let done = RoundResult { replies: done.replies.only_of(self.name()), ..done };
         self.collecting.collect_survey(DueCollectors::At(done.timestamp), &done, prefix, batch);

@@ -105,8 +105,8 @@ impl Follow {
         )
     }
 
-    /// Pings for a tick. Returns the moment until which the tick waits for the result; `None`: this
-    /// host's slurmctld is asked at once.
+    /// Pings for a tick. Returns until when that waits for the answer; `None`: this host's
+    /// slurmctld is asked at once.
     pub(crate) fn ping_for_tick(&mut self) -> Option<Instant> {
         let hangs = self.ping_pending;
         if !hangs {
@@ -183,7 +183,7 @@ impl Follow {
 }
 
 impl FollowState {
-    /// SlurmctldTimeout.
+    /// SlurmctldTimeout, by the last ping.
     fn timeout(&self) -> Duration {
         Duration::from_secs(self.ahead.timeout.into())
     }

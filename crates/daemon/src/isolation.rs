@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The figures wait.
+    /// The figures wait for a later verdict.
     Wait,
     /// The figures are sent: a receiver has been reached for SlurmctldTimeout, and no controller
     /// behind this host.

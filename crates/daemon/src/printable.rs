@@ -18,7 +18,7 @@ pub(crate) fn printable_lines(text: &str) -> Cow<'_, str> {
     escape(text, is_kept, |c, shown| shown.extend(c.escape_debug()))
 }
 
-/// Escapes everything in JSON that is not visible. It stays the same document.
+/// JSON with everything escaped that is not visible. It stays the same document.
 pub(crate) fn printable_json(json: &str) -> Cow<'_, str> {
     escape(json, is_visible, |c, shown| {
         for unit in c.encode_utf16(&mut [0; 2]) {
@@ -47,8 +47,8 @@ fn is_visible(c: char) -> bool {
     matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1
 }
 
-/// Returns [`printable`] text for a column of a table, of `width` characters at most. A text that
-/// is cut ends in an ellipsis.
+/// [`printable`] text for a column of a table: at most `width` characters; what is cut ends in an
+/// ellipsis.
 pub(crate) fn cell(text: &str, width: usize) -> String {
     let text = printable(text);
     if text.chars().count() <= width {
@@ -58,8 +58,8 @@ pub(crate) fn cell(text: &str, width: usize) -> String {
     kept.chain(std::iter::once('…').take(width)).collect()
 }
 
-/// Returns a text as the value of a field in a log line: in quotes unless it is a plain word, so
-/// that it cannot look like other fields.
+/// A text as the value of a field in a log line: in quotes unless it is a plain word, so that it
+/// cannot look like other fields.
 pub(crate) fn quoted(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| is_visible(c) && !matches!(c, ' ' | '"' | '=' | '\\');
     if !text.is_empty() && text.chars().all(is_plain) || is_quoted(text) {
@@ -68,7 +68,7 @@ pub(crate) fn quoted(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{text:?}"))
 }
 
-/// Whether a text is in quotes already, as `Debug` writes it.
+/// Whether it is in quotes already, as `Debug` writes a text.
 fn is_quoted(text: &str) -> bool {
     let Some(inner) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else {
         return false;

@@ -256,7 +256,7 @@ pub(crate) fn levels(
     levels
 }
 
-/// Returns the path of the point by which `check --connect` sees whether points arrive.
+/// The path of the point by which `check --connect` sees whether points arrive.
 pub(crate) fn canary(prefix: &str, host: &str) -> String {
     format!("{prefix}.{OWN_FAMILY}.{}.gauge-{CANARY}", path::component(host))
 }

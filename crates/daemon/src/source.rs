@@ -149,7 +149,7 @@ pub(crate) struct Source {
     answered: mpsc::Sender<Outcome>,
     outcomes: mpsc::Receiver<Outcome>,
     status: watch::Receiver<ReaderStatus>,
-    /// The source's task, which ends with the last handle, and the reader with it.
+    /// The task, which ends with the last handle, and its reader with it.
     task: Arc<JoinSet<()>>,
 }
 
@@ -192,7 +192,7 @@ impl ReaderMemory {
     }
 }
 
-/// The state of a source's reader, as others see it.
+/// The reader's state, as others see it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReaderStatus {
     /// Number of readers that this source has started again, after its first.
@@ -234,7 +234,7 @@ impl Source {
         Self { requests, answered, outcomes, status, task: Arc::new(task) }
     }
 
-    /// Makes the second handle to the same source.
+    /// The second handle to the same reader.
     pub(crate) fn share(&self) -> Self {
         let (answered, outcomes) = mpsc::channel(1);
         let requests = self.requests.clone();

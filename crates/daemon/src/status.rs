@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::unix_now;
 use crate::config::Problems;
 
-/// The daemon at one moment. A member that the document of an older daemon lacks has its default.
+/// The daemon at one moment. A member that an older daemon does not tell has its default.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct StatusDocument {
@@ -18,7 +18,7 @@ pub(crate) struct StatusDocument {
     pub(crate) pid: u32,
     /// The configuration file.
     pub(crate) config: Option<PathBuf>,
-    /// The last reload, if it was refused: the daemon still uses the configuration from before it.
+    /// The last reload, if it was refused: the daemon uses the configuration from before.
     pub(crate) refused: Option<RefusedEntry>,
     pub(crate) started: i64,
     pub(crate) now: i64,
@@ -40,7 +40,7 @@ pub(crate) struct StatusDocument {
 #[serde(default)]
 pub(crate) struct RefusedEntry {
     pub(crate) at: i64,
-    /// The problems, a line each.
+    /// The problems of the configuration, a line each.
     pub(crate) why: String,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct SlurmctldEntry {
 pub(crate) struct DestinationEntry {
     pub(crate) name: String,
     pub(crate) address: String,
-    /// The reason why there was no connection last; `None`: the present connection works.
+    /// The reason why there was no connection last; `None`: the present one works.
     pub(crate) error: Option<String>,
     #[serde(flatten)]
     pub(crate) status: carbon::Status,

@@ -37,11 +37,11 @@ pub(crate) struct StatusSocket {
     reserve: Option<OwnedFd>,
 }
 
-/// The connection of a client that asks for the status.
+/// A client that has asked.
 #[derive(Debug)]
 pub(crate) struct Asker(UnixStream);
 
-/// The reason why no daemon has answered.
+/// A reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct StatusError(String);
@@ -97,7 +97,7 @@ impl Asker {
     }
 }
 
-/// Asks the daemon that listens at `socket`, or at the usual place, for its status.
+/// Asks the daemon at `socket`, or at the usual place.
 pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, StatusError> {
     let usual = || runtime_folder().unwrap_or_else(|| RUNTIME_FOLDER.into()).join(NAME);
     let path = socket.map_or_else(usual, Path::to_owned);

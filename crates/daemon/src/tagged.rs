@@ -5,12 +5,12 @@ use slurm_points::tagged;
 
 use crate::self_metrics::LEVELS;
 
-/// Returns the name with tags that stands for a path.
+/// The name with tags for a path.
 pub(crate) fn tagged(path: &str) -> String {
     tagged::tagged(path, LEVELS)
 }
 
-/// Returns every declared level, those of the collectors first.
+/// Every declared level, the collectors' first.
 pub(crate) fn every_level() -> impl Iterator<Item = &'static DocumentedLevel> {
     tagged::every_level(LEVELS)
 }

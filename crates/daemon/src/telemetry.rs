@@ -30,7 +30,7 @@ pub(crate) use self::writer::finish;
 
 type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// The running log, whose settings can be changed.
+/// The running log, which can be changed.
 pub(crate) struct Logging {
     handle: reload::Handle<Filtered<Boxed, LevelFilter, Registry>, Registry>,
     stderr: StderrKind,

@@ -52,7 +52,7 @@ impl Trusted {
         Self { users: [0].into_iter().chain(owner("/")).collect(), groups: Vec::new() }
     }
 
-    /// Trusts root, root's group, this user and those who may replace the program at `path`.
+    /// Root, root's group, this user and those who may replace the program at `path`.
     fn of_program(path: &Path) -> Self {
         // Also of a program that was replaced since its start.
         let program = owner("/proc/self/exe");

@@ -91,8 +91,8 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Returns the user whose program has accepted, or will accept, the connection from `near` to
-    /// this address. `None`: no program of this host does, because packets are forwarded.
+    /// The user whose program has accepted, or will accept, the connection from `near` to this
+    /// address. `None`: none of this host, because packets are forwarded.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Kernel {
         Ok(owner)
     }
 
-    /// Returns the user whose program listens at this address; `None`: no program does.
+    /// The user whose program listens at this address. `None`: none.
     ///
     /// # Errors
     ///
@@ -145,8 +145,8 @@ impl Kernel {
         }
     }
 
-    /// Returns the socket that a packet from `peer` to `own` reaches: that of this connection, or
-    /// one that listens.
+    /// The socket that a packet from `peer` to `own` reaches: this connection's, or one that
+    /// listens.
     fn socket(
         &mut self,
         own: SocketAddr,

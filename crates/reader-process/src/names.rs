@@ -88,7 +88,7 @@ struct Helper {
 }
 
 impl UserNames {
-    /// Knows no names yet. The thread starts with the first lookup.
+    /// Makes a memory without names. The thread starts with the first lookup.
     #[must_use]
     pub fn new(look_up: fn(u32) -> NameLookup) -> Self {
         Self { known: HashMap::new(), look_up, helper: None, pending: 0, patience: PATIENCE }

@@ -97,7 +97,7 @@ fn read_with_metadata(path: &Path) -> std::io::Result<(String, Metadata)> {
     Ok((text, metadata))
 }
 
-/// The claims of a token that are read.
+/// The claims that matter here.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Claims {
@@ -113,7 +113,7 @@ fn whole_seconds(number: serde_json::Number) -> Option<i64> {
     number.as_i64().or_else(|| number.as_f64().map(|seconds| seconds as i64))
 }
 
-/// Reads the claims of a token that is a JWT; `None` for any other text.
+/// The claims of a JWT; `None` for any other text.
 fn claims(token: &str) -> Option<Claims> {
     let mut parts = token.split('.');
     let (_, payload, _) = (parts.next()?, parts.next()?, parts.next()?);

@@ -73,8 +73,8 @@ impl Cluster {
         self.conf = None;
     }
 
-    /// Returns the statistics of the active slurmctld, with its tables if `rpc`. `named` is the
-    /// path of slurm.conf, if it is not where Slurm looks.
+    /// The statistics of the active slurmctld, with its tables if `rpc`. `named`: slurm.conf, if it
+    /// is not where Slurm looks.
     pub(crate) async fn statistics(
         &mut self,
         named: Option<&Path>,
@@ -145,7 +145,7 @@ impl Cluster {
         order
     }
 
-    /// Returns slurm.conf, which is read again after a failure, or if another was named.
+    /// slurm.conf, read again after a failure, or if another was named.
     async fn read_conf(
         &mut self,
         named: Option<&Path>,
@@ -238,7 +238,7 @@ impl Cluster {
     }
 }
 
-/// Returns the problem to report, if several controllers had one.
+/// The problem to report, if several controllers had one.
 fn told(problems: &[(String, NativeProblem)]) -> NativeProblem {
     let is_away = |cause| matches!(cause, Cause::Connect | Cause::ConnectTimeout | Cause::Name);
     let first =

@@ -54,7 +54,7 @@ impl Share {
         now.checked_add(step).unwrap_or(now).min(self.end)
     }
 
-    /// Returns the deadline for the reply: all that is left, except the time for its check.
+    /// The deadline for the reply: all that is left, but for its check.
     fn reply(&self) -> Instant {
         let check = self.whole.checked_div(10).unwrap_or_default().min(CHECK);
         self.end.checked_sub(check).unwrap_or(self.end)

@@ -20,8 +20,8 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Returns the addresses of a controller, of the families that slurm.conf allows. They are
-    /// empty if there are none, or not in time.
+    /// The addresses of a controller, of the families that slurm.conf allows; empty: none, or not
+    /// in time.
     pub(crate) async fn addresses(
         &mut self,
         name: &str,
@@ -63,8 +63,8 @@ impl Hosts {
     }
 }
 
-/// Returns the result of `look_up`, or an older one if there is none before `deadline`. `None`:
-/// there never was one.
+/// The result of `look_up`, or an older one if there is none before `deadline`. `None`: there never
+/// was one.
 async fn get<T: Clone + Send + 'static>(
     known: &mut Known<T>,
     what: &str,

@@ -19,7 +19,7 @@ const MOST: u64 = 64 << 10;
 /// Time that the first request waits for the file.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Number of controllers that are remembered: those of one cluster, and some of clusters before it.
+/// Controllers that are remembered: those of one cluster, and of some before it.
 const CONTROLLERS: usize = 64;
 
 /// The numbers that were found, by the controller's name and port.

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use crate::moment::{Moments, Step};
 use crate::timed::Timed;
 
-/// `TMPFS_MAGIC`.
+/// Type of a file system in memory, `TMPFS_MAGIC`.
 const TMPFS: u64 = 0x0102_1994;
 
 /// Time after which a socket whose queue is full is tried again. It refuses at once, and nothing

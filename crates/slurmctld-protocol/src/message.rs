@@ -32,8 +32,8 @@ const HASH_NONE: u8 = 1;
 /// Number that stands for KangarooTwelve, `HASH_PLUGIN_K12`.
 const HASH_K12: u8 = 2;
 
-/// Largest number of bytes of a reply. A reply with full tables, in a queue with long host lists,
-/// has less than 100 KB.
+/// The most bytes of a reply. One with full tables, in a queue with long host lists, has less than
+/// 100 KB.
 pub(crate) const MOST: usize = 1 << 20;
 
 /// Slurm's plugins for credentials, with their numbers in messages.
@@ -49,7 +49,7 @@ pub(crate) fn request_hash(number: u16) -> Vec<u8> {
     hash(number, REQUEST, &GET)
 }
 
-/// Returns the bytes that bind a credential to a message of this type (`kind`) and this body.
+/// The bytes that bind a credential to a message.
 fn hash(number: u16, kind: u16, body: &[u8]) -> Vec<u8> {
     if number < FIRST_WITH_K12 {
         // In the byte order of the host, in 20.11 and 21.08.
@@ -67,7 +67,7 @@ fn kangaroo_twelve(message: &[u8], customization: &[u8]) -> [u8; 32] {
     hash
 }
 
-/// Returns the bytes of the whole request for statistics, its length included.
+/// The whole request for statistics.
 pub(crate) fn request(number: u16, plugin: Plugin, credential: &[u8]) -> Vec<u8> {
     // No flags, and before 22.05 no index.
     let flags: &[u8] = if number < FIRST_WITH_K12 { &[0; 4] } else { &[0; 2] };

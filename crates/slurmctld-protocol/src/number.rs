@@ -26,7 +26,7 @@ const HOUR: i64 = 3600;
 /// hour.
 const SEARCH_PAUSE: i64 = 600;
 
-/// Seconds between two searches while no number is proved.
+/// Seconds between searches while no number is proved.
 const FIRST_PAUSE: i64 = 60;
 
 /// Seconds of refusals after which the proved number is used only every [`LONG_PAUSE`] seconds.
@@ -73,8 +73,7 @@ const FUTURE: u16 = 2;
 /// Number of [`releases`], with those to come.
 const COUNT: u16 = NEWEST - OLDEST + 1 + FUTURE;
 
-/// Returns the releases: slurmctld's own number, the lowest that it accepts, and how it refuses
-/// others.
+/// The releases: slurmctld's own number, the lowest that it accepts, and how it refuses others.
 fn releases() -> impl Iterator<Item = (u16, u16, Refusal)> {
     (OLDEST..).take(COUNT.into()).map(|own| match own {
         ..=41 => (own, own.saturating_sub(2), Refusal::Closed),
@@ -151,7 +150,7 @@ impl Found {
         self.proved
     }
 
-    /// Whether this may have been written by this program, and not by another.
+    /// Whether this can have been written by this program.
     pub(crate) fn is_plausible(&self) -> bool {
         self.proved.is_none_or(|number| (OLDEST..=NEWEST).contains(&number))
             && self.searched.len() <= MOST
@@ -171,13 +170,14 @@ pub(crate) struct Numbers {
     tick: Tick,
 }
 
-/// Ticks in which the proved number was refused, one after the other.
+/// The row of ticks in which the proved number was refused, one after the other, and the search
+/// that follows.
 #[derive(Debug, Default)]
 struct Row {
     since: Option<i64>,
     ticks: u8,
     asked_at: i64,
-    /// The way in which it was refused last.
+    /// The way in which the proved number was refused last.
     how: Option<Refusal>,
     /// Releases that slurmctld may be of, as it has refused; `None`: other numbers are not
     /// searched.

@@ -2,7 +2,7 @@
 //!
 //! A length is compared with the bytes that are there before anything is allocated.
 
-/// An error: the bytes end too early, or a length in them is longer than they are.
+/// The bytes end too early, or a length in them is longer than they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Short;
 
@@ -11,7 +11,7 @@ pub(crate) struct Short;
 pub(crate) struct Unpack<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Unpack<'a> {
-    /// Reads the next `count` bytes.
+    /// The next `count` bytes.
     pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8], Short> {
         let (bytes, rest) = self.0.split_at_checked(count).ok_or(Short)?;
         self.0 = rest;
@@ -65,14 +65,13 @@ impl<'a> Unpack<'a> {
         Ok(kept)
     }
 
-    /// Reads a length, and as many bytes.
+    /// A length, and as many bytes.
     pub(crate) fn block(&mut self) -> Result<&'a [u8], Short> {
         let length = usize::try_from(self.u32()?).map_err(|_| Short)?;
         self.bytes(length)
     }
 
-    /// Reads a text, without the NUL that its length includes. A text that is NULL in slurmctld is
-    /// empty.
+    /// A text, without the NUL that its length includes; one that is NULL in slurmctld is empty.
     pub(crate) fn text(&mut self) -> Result<String, Short> {
         let bytes = self.block()?;
         Ok(String::from_utf8_lossy(bytes.strip_suffix(b"\0").unwrap_or(bytes)).into_owned())
@@ -84,7 +83,7 @@ impl<'a> Unpack<'a> {
     }
 }
 
-/// Returns a text as Slurm packs it: its length with the NUL, the text, the NUL.
+/// A text as Slurm packs it: its length with the NUL, the text, the NUL.
 pub(crate) fn packed_text(text: &[u8]) -> Vec<u8> {
     [&packed_length(text.len().saturating_add(1))[..], text, &[0]].concat()
 }

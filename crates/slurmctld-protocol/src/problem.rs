@@ -46,7 +46,7 @@ pub(crate) enum Cause {
     Imposter,
 }
 
-/// A reason why there is no reading.
+/// A reason why there is no reading, with its words for the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct NativeProblem {

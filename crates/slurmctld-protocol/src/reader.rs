@@ -43,8 +43,8 @@ impl NativeReader {
         self.0.lock().await.cluster.forget_conf();
     }
 
-    /// Returns the answer, within `timeout` once no other request is under way. `conf` is the path
-    /// of slurm.conf; `None`: it is where Slurm looks for it. Safe to cancel.
+    /// The answer, within `timeout` once no other request is under way. `conf`: slurm.conf; `None`:
+    /// where Slurm looks for it. Safe to cancel.
     pub async fn answer(
         &self,
         conf: Option<&Path>,

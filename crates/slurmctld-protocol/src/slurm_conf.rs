@@ -29,9 +29,9 @@ const CONTROLLERS: usize = 16;
 /// One slurmctld.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Controller {
-    /// Its name in slurm.conf.
+    /// The controller's name in slurm.conf.
     pub(crate) name: String,
-    /// Its address: a name or a number.
+    /// The controller's address: a name or a number.
     pub(crate) address: String,
 }
 
@@ -63,12 +63,12 @@ pub(crate) struct SlurmConf {
 #[derive(Debug, Default)]
 struct Raw {
     hosts: Vec<String>,
-    /// The last value of each other key, which is in lower case.
+    /// The last value of each key but SlurmctldHost, by the key in lower case.
     values: HashMap<String, String>,
     note: Option<String>,
 }
 
-/// Returns the path of slurm.conf: as named, or where libslurm would find it.
+/// The file to read: as named, or where libslurm would find it.
 pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, ConfError> {
     let named =
         named.map(Path::to_owned).or_else(|| std::env::var_os("SLURM_CONF").map(PathBuf::from));
@@ -82,7 +82,7 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, ConfError> {
     })
 }
 
-/// Returns the socket on which munged listens, by slurm.conf; `None`: munge is not used.
+/// The socket on which munged listens, by slurm.conf; `None`: munge is not used.
 ///
 /// # Errors
 /// slurm.conf, or a file that it includes, cannot be read.

@@ -26,7 +26,7 @@ pub(crate) struct Timed<'a> {
     stream: OwnedFd,
     registered: Option<Registered>,
     deadline: Instant,
-    /// Bytes that came behind those that were asked for.
+    /// Bytes that were received behind those that the caller asked for.
     received: Vec<u8>,
     /// Wait of a moment for this step, if the peer is on this host; `None` if it is not.
     moment: Option<(&'a mut Moments, Step)>,
@@ -43,7 +43,7 @@ impl<'a> Timed<'a> {
         Self { stream, registered: None, deadline, received: Vec::new(), moment }
     }
 
-    /// Writes all of the bytes.
+    /// Writes all of it.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {

@@ -28,7 +28,7 @@ pub(crate) struct EndedTick {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TickEnd {
-    /// Another controller is active.
+    /// Another controller is active, so that this host publishes nothing of the cluster.
     Standby,
     /// slurmctld could not be asked in the tick's slot.
     Missed,

@@ -21,7 +21,7 @@ use waiting_threads::JobEnd;
 /// ended: they wait in the kernel, where no signal reaches them.
 const MOST: usize = 3;
 
-/// A running reader process, which is killed when this value is dropped.
+/// A running program, killed when this is dropped.
 #[derive(Debug)]
 pub(super) struct ReaderChild {
     pub(super) pid: u32,
@@ -38,7 +38,7 @@ pub(super) type Pipes = (ChildStdin, ChildStdout, ChildStderr);
 struct ProcessGroup(Arc<Mutex<Option<Pid>>>);
 
 impl ProcessGroup {
-    /// Kills the reader, and the processes that libslurm has forked.
+    /// Kills the child, and what libslurm has forked.
     fn kill(&self) {
         if let Some(group) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // It fails only when all of them have ended already.

@@ -23,7 +23,7 @@ pub(crate) fn named(conf: Option<&Path>) -> Option<(PathBuf, &'static str)> {
     by_configuration.or_else(|| Some((std::env::var_os("SLURM_CONF")?.into(), "SLURM_CONF")))
 }
 
-/// Modification time and size of each file; `None`: it is not there.
+/// Modification time and size of each file; `None`: not there.
 type ConfFingerprint = Vec<Option<(SystemTime, u64)>>;
 
 /// Files that are watched for changes: slurm.conf, or those that tell of a new libslurm or reader.
@@ -31,7 +31,7 @@ pub(super) struct ConfWatch {
     /// Name of these files for the thread that looks at them.
     owner: &'static str,
     paths: Arc<[PathBuf]>,
-    /// The file that was named, if one was.
+    /// The slurm.conf that was named, if one was.
     named: Option<PathBuf>,
     /// The files as they were when the last reader was started.
     seen: Option<ConfFingerprint>,
@@ -56,8 +56,8 @@ impl ConfWatch {
         watch
     }
 
-    /// Notes the files as a reader that is started now will read them. It is an error if the file
-    /// that was named does not exist.
+    /// Notes what a reader that is started now will read. An error if the file that was named does
+    /// not exist.
     pub(super) async fn note(&mut self) -> Result<(), PathBuf> {
         if let Some(now) = self.look().await {
             self.seen = Some(now);

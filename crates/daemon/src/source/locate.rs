@@ -224,7 +224,7 @@ fn numbered(
 
 /// The readers that are installed on this host.
 pub(super) struct LocatedReaders {
-    /// The programs to try, in that order.
+    /// The programs, in the order in which they are tried.
     pub(super) programs: Vec<PathBuf>,
     /// Whether the native reader is used if none of the programs fits.
     pub(super) is_native: bool,
@@ -321,8 +321,8 @@ pub(super) fn readers(slurm: &SlurmSettings) -> Result<FoundReaders, NoReader> {
     Err(NoReader::Nowhere { name, folders: folders.join(", "), advice }.with_need(slurm))
 }
 
-/// Names the setting that keeps `auto` from the native reader, if one does: only libslurm's reader
-/// pings the other controllers, and takes a token from SLURM_JWT.
+/// Names the setting that keeps `auto` from the native reader: only libslurm's reader pings the
+/// other controllers, and takes a token from SLURM_JWT.
 fn needs_libslurm(slurm: &SlurmSettings) -> Option<&'static str> {
     if slurm.reader != ReaderChoice::Auto || slurm.rest.endpoint.is_some() {
         return None;
@@ -341,8 +341,7 @@ fn may_be_native(slurm: &SlurmSettings) -> bool {
     needs_libslurm(slurm).is_none() && has_conf()
 }
 
-/// Returns every reader that is installed: those of libslurm, the newest first, and that of
-/// slurmrestd.
+/// Every reader that is installed: of libslurm, the newest first, and that of slurmrestd.
 pub(super) fn installed() -> FoundReaders {
     let folders = folders();
     let mut found = found_in(&folders);

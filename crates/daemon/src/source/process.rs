@@ -104,7 +104,7 @@ impl ProcessError {
 /// 8,000 lines of nodes it takes 7 s on a busy host.
 const READS_LONG: Duration = Duration::from_secs(20);
 
-/// A reader process that has said hello, so that it can be asked.
+/// A reader that has said hello.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(super) child: ReaderChild,

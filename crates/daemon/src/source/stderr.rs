@@ -116,7 +116,7 @@ struct LogMinute {
 }
 
 impl LogMinute {
-    /// Begins another minute when this one is over, and logs how many lines it withheld.
+    /// Begins another minute when this one is over, and tells how many lines it withheld.
     fn report_when_over(&mut self) {
         if self.began.is_none_or(|began| began.elapsed() < MINUTE) {
             return;
@@ -152,7 +152,7 @@ impl LoggedLines {
         self.lines.remember(text, REMEMBERED) && self.minute().admit()
     }
 
-    /// Forgets the lines at a reading: a line that comes again after it is news.
+    /// Forgets the lines at a reading: what comes again after it is news.
     pub(super) fn forget(&self) {
         self.lines.forget();
         self.minute().report_when_over();

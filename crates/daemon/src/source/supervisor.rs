@@ -60,7 +60,7 @@ pub(super) struct ReaderSupervisor {
     /// Lines of the log about readers that are passed over, because others could have put them
     /// there.
     passed_over: Vec<String>,
-    /// The lines of its readers that the log has.
+    /// Lines of this role's readers that the log has.
     logged: LoggedLines,
     id: u64,
 }
@@ -297,7 +297,7 @@ impl ReaderSupervisor {
         Ok(ActiveReader::Native)
     }
 
-    /// Drops the reader and begins a pause. Returns the error that requests get until it is over.
+    /// Drops the reader and pauses; returns the error that requests get until then.
     fn lose_reader(&mut self, error: SourceError) -> SourceError {
         self.replace_reader();
         self.troubled = true;

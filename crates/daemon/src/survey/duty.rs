@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-/// The moments of one reply between which it may not be requested again.
+/// The moments between which one reply may not be requested again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DutyLimit {
     /// Moment of the last request, Unix time.

@@ -22,7 +22,7 @@ pub(crate) const HIDDEN_REMEDY: &str = "Run the daemon as SlurmUser, or make its
 #[derive(Debug, Default)]
 pub(super) struct ReplyState {
     pub(super) duty: DutyLimit,
-    /// The last full reply that was published.
+    /// The last whole reply that was published, to which slurmctld's "unchanged" refers.
     pub(super) kept: Option<Arc<Reading>>,
     pub(super) counters: ReplyCounters,
     /// The reason why the last request brought no reading, and advice.

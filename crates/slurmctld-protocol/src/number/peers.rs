@@ -12,7 +12,7 @@ enum Peer {
     OtherKey,
     /// A proxy of root's or elsewhere, or whoever can reset connections elsewhere.
     Closes,
-    /// A proxy whose server speaks HTTP.
+    /// One whose server speaks HTTP.
     SpeaksHttp,
     /// Another user's program on this host, who closes before anybody knows whose it is.
     ClosesHere,
