@@ -186,7 +186,7 @@ as_array! {
     pub struct NodeMark {
         /// Name of the node.
         pub name: String,
-        /// libslurm's number of the node's state, the argument of [`crate::service`].
+        /// libslurm's number of the node's state, the argument of [`crate::service()`].
         pub state: u32,
         /// Moment at which the node was booted, computed by slurmctld when the node registers: Unix
         /// seconds.
