@@ -269,12 +269,12 @@ mod tests {
             let outcome = TickOutcome::Reading(Arc::new(now));
             let mut paths = crate::named_paths::NamedPaths::default();
             collector.collect(60, &outcome, &mut Points::new("c", &mut batch, &mut paths));
-            let of = |leaf: &str| {
+            let value_of = |leaf: &str| {
                 let path = format!("c.slurm_sched_interval.gauge-{leaf}");
                 batch.points().find(|point| point.path() == path).map(|point| point.value())
             };
             let leaves = ["seconds", "jobs_submitted_per_minute", "main_mean_cycle", "main_cycles"];
-            (leaves.map(of), collector.notice())
+            (leaves.map(value_of), collector.notice())
         };
         assert_eq!(tick(statistics(1000, 500, 60)), ([None; 4], None));
         let whole = [Some(30.0), Some(8.0), Some(100.0), Some(4.0)];

@@ -85,7 +85,7 @@ pub(super) const ALL: [Step; 23] = [
 pub(super) const FEW: [Step; 5] =
     [Step::Two, Step::WithState, Step::Replace, Step::NothingGoesAnyMore, Step::Restart];
 
-/// The first commits after a crash, in which the second one comes.
+/// The first commits after a crash, in which the second one comes; CI tries the first three.
 pub(super) const SECOND: [Step; 7] =
     [Step::One, Step::Replace, Step::Done, Step::Forget, Step::Written, Step::Connect, Step::State];
 

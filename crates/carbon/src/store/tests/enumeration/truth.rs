@@ -227,16 +227,17 @@ impl Truth {
                 .sum()
             };
             let lost = restored.lost().get(to).copied().unwrap_or(0);
-            let of = |points: &BTreeMap<Arc<str>, u64>| points.get(to).copied().unwrap_or(0);
-            let surely = missing(&self.due) + of(&self.damaged);
-            let perhaps = missing(&self.perhaps_due) + of(&self.perhaps_damaged);
+            let of_destination =
+                |points: &BTreeMap<Arc<str>, u64>| points.get(to).copied().unwrap_or(0);
+            let surely = missing(&self.due) + of_destination(&self.damaged);
+            let perhaps = missing(&self.perhaps_due) + of_destination(&self.perhaps_damaged);
             if lost < surely {
                 return Err(format!("lost: {surely} points of {to}, {lost} counted"));
             }
             if lost > perhaps && !self.is_unsure {
                 return Err(format!("counted: {lost} points of {to}, {perhaps} missing"));
             }
-            let lost = lost.saturating_sub(of(&self.perhaps_damaged));
+            let lost = lost.saturating_sub(of_destination(&self.perhaps_damaged));
             if lost > 0 && is_whole {
                 return Err(format!("told lost: {lost} points of {to}, {surely} missing"));
             }
