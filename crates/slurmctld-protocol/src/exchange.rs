@@ -272,7 +272,7 @@ async fn check_listener(
                     loaded?",
                 address.port()
             );
-            Err(NativeProblem::new(Cause::Unsupported, text))
+            Err(NativeProblem::new(Cause::Kernel, text))
         }
     }
 }
@@ -288,7 +288,7 @@ fn cut(count: usize, length: usize) -> NativeProblem {
 }
 
 fn of_route(address: IpAddr, error: &io::Error) -> NativeProblem {
-    NativeProblem::new(Cause::Unsupported, route::unknown_route(address, error))
+    NativeProblem::new(Cause::Kernel, route::unknown_route(address, error))
 }
 
 fn of_transfer(error: &io::Error) -> NativeProblem {
@@ -369,7 +369,7 @@ mod tests {
         let patience = Duration::from_millis(50);
         waiting_threads::ask("tcp_diag", "", patience, hung).await.unwrap_err();
         let refused = check_listener(&mut kernel, &slurmctld, me, soon()).await.unwrap_err();
-        assert_eq!(refused.cause, Cause::Unsupported);
+        assert_eq!(refused.cause, Cause::Kernel);
         assert!(refused.text.contains("tcp_diag") && kernel.is_none(), "{refused}");
         drop(end);
         // A late answer is not waited for again: it comes once the thread has run.

@@ -18,8 +18,10 @@ use crate::number::Refusal;
 pub(crate) enum Cause {
     /// slurm.conf cannot be read, or needs what this reader lacks.
     Conf,
-    /// The request is one that only libslurm can make; or the kernel does not say who listens.
+    /// The request is one that only libslurm can make.
     Unsupported,
+    /// The kernel does not say who listens, or whether an address is this host's.
+    Kernel,
     /// munged or sackd gave no credential.
     NoCredential,
     /// munged or sackd did not answer in time.
@@ -69,7 +71,7 @@ impl NativeProblem {
     /// possible.
     pub(crate) fn errno(&self) -> i32 {
         match self.cause {
-            Cause::Conf | Cause::Unsupported => 0,
+            Cause::Conf | Cause::Unsupported | Cause::Kernel => 0,
             Cause::NoCredential
             | Cause::CredentialTimeout
             | Cause::Refused(_)
@@ -88,7 +90,7 @@ impl NativeProblem {
     /// Returns the stage of a failure that slurmctld has not worked on; `None` for any other.
     pub(crate) const fn stage(&self) -> Option<Stage> {
         match self.cause {
-            Cause::Conf | Cause::Unsupported => Some(Stage::Unsupported),
+            Cause::Conf | Cause::Unsupported | Cause::Kernel => Some(Stage::Unsupported),
             Cause::Imposter => Some(Stage::Listener),
             _ => None,
         }
@@ -101,6 +103,10 @@ impl NativeProblem {
                 "Correct slurm.conf, name another with [slurm] conf, or use libslurm's reader."
             }
             Cause::Unsupported => INSTALL_LIBSLURM,
+            Cause::Kernel => {
+                "`modprobe tcp_diag`, and let the service use AF_NETLINK (RestrictAddressFamilies of \
+                 its unit); or use libslurm's reader."
+            }
             Cause::NoCredential => {
                 "Is munged running here (sackd, with AuthType=auth/slurm), and may the daemon's \
                  user connect to its socket? Try `munge -n | unmunge`."
