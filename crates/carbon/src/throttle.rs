@@ -56,7 +56,8 @@ impl Throttle {
         self.live.push_back((now, points));
     }
 
-    /// Moment until which no more of the backlog may be sent; `None`: it may be sent now.
+    /// Returns the moment until which the rate forbids to send more of the backlog. `None`: the
+    /// rate allows it now; the round is asked separately.
     pub(crate) fn rests_until(&self, now: Instant) -> Option<Instant> {
         self.free_at.filter(|&free| free > now)
     }

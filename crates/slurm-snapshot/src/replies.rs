@@ -72,7 +72,8 @@ pub struct ReplyRow {
 pub enum Role {
     /// The reader that every tick waits for.
     Statistics,
-    /// The reader whose replies may be late.
+    /// The reader that asks slurmctld for everything but its statistics: jobs, nodes and so on. No
+    /// tick waits for its replies.
     Surveys,
     /// The reader that asks slurmdbd, which may block for minutes.
     Accounting,

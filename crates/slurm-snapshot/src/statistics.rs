@@ -211,8 +211,8 @@ pub struct Means {
 
 /// Most message types that slurmctld counts RPCs of.
 pub const MOST_RPC_TYPES: usize = 100;
-/// Most users that slurmctld counts RPCs of. From 24.05 to 25.11.6 it sends garbage after a full
-/// table of users.
+/// Largest number of users for which slurmctld counts RPCs. Rows beyond it are dropped: when its
+/// table of users is full, slurmctld sends garbage behind it in releases 24.05 to 25.11.6.
 pub const MOST_RPC_USERS: usize = 200;
 /// Most rows of the two tables of messages that wait for an agent. slurmctld sends up to 100
 /// message types (MAX_RPC_PACK_CNT), and up to 25 messages with their nodes (DUMP_RPC_COUNT).

@@ -50,7 +50,8 @@ pub(crate) struct ConfFiles {
 }
 
 impl ConfFiles {
-    /// Begins with this slurm.conf, which is read as the Slurm with this protocol number does.
+    /// Prepares to read this slurm.conf; no file is read yet. `number`, the protocol number of this
+    /// host's Slurm, decides where relative `Include`s are looked for first.
     pub(crate) fn new(conf: &Path, number: Option<u16>) -> Self {
         let folder = conf.parent().unwrap_or(Path::new("/")).to_owned();
         Self { folder, number, files: 0, left: MOST, cluster: None, note: None }

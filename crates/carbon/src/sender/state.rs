@@ -65,7 +65,8 @@ pub(super) enum Event {
     Silent(Instant),
     /// A peer in doubt reads again: a frame was written, or a late answer has come.
     ReadsAgain,
-    /// The old connection, which is half-closed, answered in time.
+    /// The peer answered: it closed the old connection cleanly, within `stall_timeout` after this
+    /// side had half-closed it.
     Answered,
     EndedUnproved,
     Lost,

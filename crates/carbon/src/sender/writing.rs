@@ -173,7 +173,8 @@ impl SenderTask {
         Ok(true)
     }
 
-    /// Writes a frame, and keeps watching the other connection and the path meanwhile.
+    /// Writes a frame to the current connection. Meanwhile handles what becomes of the old or the
+    /// next connection, looks for a dead network path, and notes if the peer takes nothing.
     async fn write_frame<C: Stream>(&mut self, links: &mut Links<C>, bytes: &[u8]) -> Result {
         let mut silent_at = Instant::now() + self.to.timeouts.stall;
         let stream = Arc::clone(&links.current.stream);

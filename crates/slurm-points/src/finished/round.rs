@@ -247,7 +247,8 @@ impl FinishedRound {
         }
     }
 
-    /// Adds an answer to the figures about how the round was read. `elapsed` is its time, µs.
+    /// Adds one of slurmdbd's answers to the figures about how the round was read. `elapsed` is the
+    /// time that this answer took, µs.
     fn note_reading(&mut self, finished: &Finished, elapsed: u64) {
         self.has_answer = true;
         let reading = &mut self.reading;

@@ -30,8 +30,8 @@ pub(super) enum RuleError {
     Retentions(String, String),
 }
 
-/// Parses retentions, such as `60s:1d,5m:30d`, into archives, the finest first. In the place of a
-/// time, a bare number counts points. `None`: Carbon could not read them.
+/// Parses retentions, such as `60s:1d,5m:30d`, into archives, the finest first. A bare number is
+/// seconds before the colon, and a number of points behind it. `None`: Carbon could not read them.
 fn archives(text: &str) -> Option<Vec<Archive>> {
     let archive = |text: &str| {
         let (step, kept) = text.trim().split_once(':')?;

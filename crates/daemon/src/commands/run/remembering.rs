@@ -158,7 +158,8 @@ mod tests {
         assert_eq!(fs::read(&other).unwrap(), b"kept");
     }
 
-    /// A first line that is empty is of a cluster whose name was not known.
+    /// An empty first line means that the cluster's name was not known when the memory was stored:
+    /// that memory fits any cluster. Text without a first line is never recalled.
     #[test]
     fn what_was_stored_under_another_name_is_not_recalled() {
         let queue = Queue::open(None, Limits::default(), &[]);
