@@ -18,16 +18,29 @@ fn remove_files(dir: &Path, is_one: impl Fn(&str) -> bool) {
     }
 }
 
+/// Names and sizes.
+fn listed(dir: &Path) -> Vec<(std::ffi::OsString, u64)> {
+    let files = fs::read_dir(dir).unwrap().flatten();
+    let mut files: Vec<_> =
+        files.filter_map(|file| Some((file.file_name(), file.metadata().ok()?.len()))).collect();
+    files.sort();
+    files
+}
+
+/// A copy as of one moment: a queue that runs writes and removes files meanwhile, and one file copied
+/// before and another after that look like no kill.
 pub(super) fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    // A queue that runs writes meanwhile. The newest segment comes first: one that is copied before
-    // its successor may end within a record, as after no kill.
-    let mut files: Vec<_> = fs::read_dir(from).unwrap().flatten().collect();
-    files.sort_by_key(|file| std::cmp::Reverse(file.file_name()));
-    for file in files {
-        // A queue that runs removes files.
-        let copied = fs::copy(file.path(), to.join(file.file_name()));
-        assert!(copied.is_ok() || !file.path().exists(), "{copied:?}");
+    loop {
+        let before = listed(from);
+        fs::create_dir_all(to).unwrap();
+        for (name, _) in &before {
+            let copied = fs::copy(from.join(name), to.join(name));
+            assert!(copied.is_ok() || !from.join(name).exists(), "{copied:?}");
+        }
+        if listed(from) == before {
+            return;
+        }
+        fs::remove_dir_all(to).unwrap();
     }
 }
 
