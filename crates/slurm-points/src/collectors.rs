@@ -109,7 +109,8 @@ pub enum TickOutcome {
     Reading(Arc<Reading>),
     /// The request failed, or took too long.
     Failed,
-    /// A reload cut the request short, so it is not known whether slurmctld answers.
+    /// The daemon reloaded its configuration and gave up this request before its end, so it is not
+    /// known whether slurmctld would have answered.
     GivenUp,
     /// This host's slurmctld is a backup that waits. No collector ever sees it.
     Standby,

@@ -229,8 +229,8 @@ mod tests {
         assert_eq!((root.shares_raw, root.shares_norm, root.fairshare), (None, None, None));
     }
 
-    /// slurmctld leaves these counters at 0 without `limits` in AccountingStorageEnforce: an
-    /// account with 7 running jobs had 0.
+    /// Without `limits` in AccountingStorageEnforce slurmctld leaves these counters at 0 (seen: an
+    /// account with 7 running jobs), so they are `None` then, not 0.
     #[test]
     fn what_slurmctld_does_not_count_is_no_zero() {
         let names = ["cpu", "mem"].map(str::to_owned);

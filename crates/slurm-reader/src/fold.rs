@@ -78,8 +78,9 @@ struct PartitionRow {
 }
 
 impl JobsFold {
-    /// Starts with no jobs. `now` is the reply's `last_update`, `written_by` the latest moment at
-    /// which slurmctld wrote it, `since` the moment from which on starts are counted.
+    /// Makes a fold to which no job has been added yet. `now` is the reply's `last_update`,
+    /// `written_by` the latest moment at which slurmctld may have written it; jobs that started at
+    /// `since` or later count as started, none if it is `None`.
     pub(crate) fn new(
         now: i64,
         written_by: i64,

@@ -20,8 +20,8 @@ use crate::values::lossy;
 /// Longest time that connecting to a controller's port may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The controllers in libslurm's own configuration: SlurmctldHost, and everything else that leads
-/// to one of them.
+/// What libslurm's own configuration says of the controllers: those of SlurmctldHost, their port
+/// (SlurmctldPort), and SlurmctldTimeout.
 #[derive(Debug, Default)]
 struct Controllers {
     /// Name and address of each controller, the primary first.

@@ -16,7 +16,8 @@ use crate::shares::Shares;
 /// Nodes by state or flag.
 pub type NodeTallies = BTreeMap<String, NodeTally>;
 
-/// Number of nodes, and sums of their resources.
+/// A group of nodes: how many nodes, CPUs and GPUs are allocated, idle or neither, and the sums of
+/// their memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeTally {

@@ -21,8 +21,8 @@ use crate::timed::Timed;
 /// Type of a file system in memory, `TMPFS_MAGIC`.
 const TMPFS: u64 = 0x0102_1994;
 
-/// Time after which a socket whose queue is full is tried again. It refuses at once, and nothing
-/// tells when there is room.
+/// Time between two attempts to connect to a socket whose backlog is full (`EAGAIN`). The kernel
+/// does not say when there is room again.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// A connection to munged or sackd.

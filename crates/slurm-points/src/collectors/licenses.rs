@@ -122,7 +122,8 @@ mod tests {
         }
     }
 
-    /// One name, three records: the last one of a batch would win in Carbon.
+    /// The layers of one resource are records with the same name. If they had the same path, Carbon
+    /// would keep only the last, so each has a path with its nodes.
     #[test]
     fn layers_of_a_resource_have_paths_of_their_own() {
         let points = points(vec![

@@ -26,7 +26,7 @@ const BETWEEN: Duration = Duration::from_millis(1100);
 /// The series of one Carbon.
 pub(super) struct Series {
     prefix: String,
-    /// The paths without the prefix.
+    /// The paths of the series, each without `prefix` and the dot behind it.
     below: BTreeSet<String>,
     /// Whether everything that is enabled could be read, so that no series is missing.
     is_complete: bool,

@@ -300,7 +300,8 @@ async fn ask_munge(socket: &Path) -> Result<()> {
     timeout(PATIENCE, ask).await?
 }
 
-/// Formats µs as ms with one decimal.
+/// Returns a time in µs as a number of ms with one decimal, cut off and without unit: 12,345 is
+/// `12.3`.
 pub(super) fn milliseconds(elapsed: u64) -> String {
     format!("{}.{}", elapsed / 1000, elapsed % 1000 / 100)
 }
