@@ -59,12 +59,12 @@ pub(super) fn of_rows_that_changed(accounting: &Accounting) -> Result<String> {
 /// docs/operations.md: a run that follows in the same row is a job of its own.
 fn rows_that_ran_again(accounting: &Accounting) -> Result<BTreeMap<u64, usize>> {
     let text = accounting.sql(
-        "select v.job_db_inx, count(distinct v.time_start) + count(distinct if(ifnull(k.node_inx, \
-         '') = '' or k.time_start < v.time_start, k.time_start, null)) from slurm_acct_db.versions k join slurm_acct_db.versions v \
-         on v.job_db_inx = k.job_db_inx and v.seq > k.seq where k.state > 2 and k.time_end > 0 and \
-         v.state > 2 and ifnull(v.node_inx, '') != '' and v.time_start >= k.time_end and \
-         (v.time_start > k.time_start or ifnull(k.node_inx, '') = '') and v.time_end >= \
-         v.time_start group by 1",
+        "select v.job_db_inx, count(distinct v.time_start) + count(distinct \
+         if(ifnull(k.node_inx, '') = '' or k.time_start < v.time_start, k.time_start, null)) from \
+         slurm_acct_db.versions k join slurm_acct_db.versions v on v.job_db_inx = k.job_db_inx and \
+         v.seq > k.seq where k.state > 2 and k.time_end > 0 and v.state > 2 and ifnull(v.node_inx, \
+         '') != '' and v.time_start >= k.time_end and (v.time_start > k.time_start or \
+         ifnull(k.node_inx, '') = '') and v.time_end >= v.time_start group by 1",
     )?;
     let words = |line: &str| {
         line.split_once('\t').and_then(|(row, runs)| Some((row.parse().ok()?, runs.parse().ok()?)))
