@@ -32,7 +32,7 @@ fn over_http_a_token_is_sent_only_to_the_program_of_root_or_of_rest_user() {
          \"nobody\"\n"
     );
     // On a busy host the other program writes down what it has heard some time later.
-    wait::until("the token", SOON, || {
+    wait::until("the token", SOON * 3, || {
         check(&folder, &toml);
         String::from_utf8_lossy(&fs::read(&heard).unwrap()).contains("opaque")
     })
