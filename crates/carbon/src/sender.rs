@@ -69,8 +69,8 @@ struct Reconnects {
     /// The number of half-closed connections in a row whose end did not prove that the receiver has
     /// read everything.
     ends_without_proof: u32,
-    /// Moment at which the sender last acted because no second connection could be opened for long:
-    /// it closed the only one, or warned.
+    /// Moment at which the sender last closed its only connection, or warned, because for a long
+    /// time no second one could be opened.
     gave_way: Option<Instant>,
 }
 

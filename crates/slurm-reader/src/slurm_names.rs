@@ -1,8 +1,8 @@
 //! Slurm's names for states and reasons, from libslurm itself, so that they match squeue and sinfo
 //! in every release.
 //!
-//! A number for which Slurm has no word is `other`: otherwise whoever sends numbers could make a
-//! path of each.
+//! A number for which Slurm has no word becomes `other`. Otherwise each number that somebody sends
+//! would get a path of its own.
 
 use slurm_snapshot::JOB_STATES;
 

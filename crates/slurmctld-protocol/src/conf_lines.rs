@@ -4,8 +4,8 @@
 //! Only regular files are read. The limits of their size, number and depth are beyond all that
 //! Slurm is used with.
 //!
-//! A relative `Include` is beside the file that has it up to 22.05, and beside slurm.conf from
-//! 23.02 on; a pattern is passed over from 23.11 on.
+//! Slurm up to 22.05 looks for a relative `Include` beside the file that includes it, from 23.02 on
+//! beside slurm.conf. A pattern that is no file is passed over, as by Slurm from 23.11 on.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -23,7 +23,7 @@ const FILES: usize = 10_000;
 /// Largest depth of files that include each other.
 const DEPTH: usize = 32;
 
-/// The first protocol number whose Slurm looks for included files beside slurm.conf.
+/// The protocol number of 23.02, the first release that looks for included files beside slurm.conf.
 const BESIDE_CONF: u16 = 39;
 
 /// A reason why a file cannot be used.

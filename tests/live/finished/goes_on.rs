@@ -195,8 +195,9 @@ fn rows_that_a_slurmctld_without_its_state_has_ended_count_until_they_end() -> R
     Ok(())
 }
 
-/// A slurmctld that was killed before it had saved a cancellation lets the job run. Its row is then
-/// one job for sacct, and two for whoever read it in between.
+/// A slurmctld that was killed before it had saved a cancellation lets the job run, in the same row.
+/// sacct then shows one job. The daemon, which has read the row twice, counts a cancelled job and a
+/// completed one.
 #[test]
 fn a_job_that_runs_because_its_cancellation_was_forgotten_counts_again() -> Result<()> {
     let mut stage = Stage::start()?;

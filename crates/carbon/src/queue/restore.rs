@@ -48,8 +48,8 @@ impl QueueState {
         lost.into_iter().for_each(|id| self.lose_with_files(id));
     }
 
-    /// Counts a batch as lost that was only in files that are gone. No log is told to forget it: if
-    /// the files come back, it is not lost after all.
+    /// Counts a batch as lost because the only files that had it are gone. The log does not record
+    /// that it is forgotten, so if the files come back, the batch is there again.
     pub(super) fn lose_with_files(&mut self, id: u64) {
         self.removed.insert(id);
         self.drop_batch(id, Why::Damaged);

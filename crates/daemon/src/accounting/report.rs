@@ -180,8 +180,8 @@ impl Report {
         }
     }
 
-    /// Reports that jobs were counted up to `floor`, a time ahead of the clock, which has said
-    /// `now` for long enough to be believed. Both are Unix seconds.
+    /// Reports that jobs were counted up to `floor`, a time in the future: the clock was ahead. It
+    /// has been steady since, so its time `now` is believed. Both are Unix seconds.
     pub(super) fn clock_was_ahead(&mut self, floor: i64, now: i64) {
         self.behind = false;
         warn!(

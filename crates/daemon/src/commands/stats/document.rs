@@ -43,8 +43,8 @@ impl SdiagText<'_> {
         self.line(format_args!("{label}{value}"));
     }
 
-    /// Writes a figure of sdiag's and, if `beside` has a value, the same figure in the interval
-    /// next to it.
+    /// Writes a line of sdiag. If `beside` returns the figure of the last interval, it is added at
+    /// the right end of the line.
     fn with(
         &mut self,
         label: impl Display,
