@@ -59,7 +59,9 @@
 //! failed, and states that nothing names. Only what is behind the last whole record is cut off,
 //! only if it could be read, and only if every segment is of this version. If the disk refuses
 //! this, the log is not opened; the queue is in memory, and tries again. So no later start can find
-//! what an earlier one did not. What was counted and not told is counted by the new run.
+//! what an earlier one did not. What was counted and not told is counted by the new run. A `begin`
+//! names the batches of its segment's first commit: one that is missing there is no loss if an
+//! earlier segment has it, because a commit before has failed and was on the disk all the same.
 //!
 //! Not promised: damage to the very last record, and files that are removed or cut while no daemon
 //! runs, look like a power cut if no later record shows otherwise. Damage to a record may cost the

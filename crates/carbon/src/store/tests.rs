@@ -1,5 +1,6 @@
 //! The log's tests: every bit flipped, every byte cut, every write and sync refused.
 
+mod copies;
 mod crashes;
 mod enumeration;
 pub(super) mod faults;

@@ -90,7 +90,7 @@ pub(super) const SECOND: [Step; 7] =
     [Step::One, Step::Replace, Step::Done, Step::Forget, Step::Written, Step::Connect, Step::State];
 
 /// What longer enumerations have found.
-pub(super) const FOUND: [&[Step]; 7] = [
+pub(super) const FOUND: [&[Step]; 8] = [
     &[Step::One, Step::Restart, Step::FullAndKept, Step::One],
     &[Step::One, Step::FullReplace, Step::Forget],
     &[Step::State, Step::SyncFails, Step::Done],
@@ -98,6 +98,7 @@ pub(super) const FOUND: [&[Step]; 7] = [
     &[Step::One, Step::Written, Step::Connect],
     &[Step::Large, Step::Shrink, Step::SyncFails],
     &[Step::Shrink, Step::Evict, Step::One],
+    &[Step::Two, Step::NothingGoesAnyMore, Step::NothingGoesAnyMore, Step::One],
 ];
 
 /// Large batches have odd ids.
