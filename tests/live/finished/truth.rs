@@ -225,6 +225,11 @@ impl Row {
         row
     }
 
+    /// Whether another run of the job may follow in the row.
+    pub(super) fn may_run_again(&self) -> bool {
+        ["requeued", "node_fail", "preempted"].contains(&&*self.state)
+    }
+
     /// Whether it is a job, and not the part of one before it was resized.
     pub(super) fn is_job(&self) -> bool {
         self.state != "resizing"

@@ -47,25 +47,33 @@ pub(super) fn moved_ends(accounting: &Accounting) -> Result<Vec<(u64, u64)>> {
 pub(super) fn of_rows_that_changed(accounting: &Accounting) -> Result<String> {
     accounting.sql(
         "select v.job_db_inx, made, id_job, id_array_job, state, array_task_str, `partition`, \
-         id_assoc, id_qos, time_submit, time_start, time_end, nodelist from \
+         id_assoc, id_qos, timelimit, time_submit, time_start, time_end, nodelist from \
          slurm_acct_db.versions v join (select job_db_inx from slurm_acct_db.versions where state \
-         > 2 group by 1 having count(distinct state, time_start, time_end, ifnull(array_task_str, '')) > 1) \
+         > 2 group by 1 having count(distinct state, time_start, time_end, ifnull(array_task_str, ''), \
+         timelimit) > 1) \
          several using (job_db_inx) order by 1, seq",
     )
 }
 
+/// The states of a row after which another run of its job may follow in it: requeued, node_fail,
+/// preempted.
+const MAY_RUN_AGAIN: &str = "(1024, 7, 8)";
+
 /// The rows that ended and ran again, with the most runs that each can have: a slurmctld that was
 /// killed had forgotten the end, also of a job that was cancelled while it was pending.
-/// docs/operations.md: a run that follows in the same row is a job of its own.
+/// docs/operations.md: a run that follows in the same row is a job of its own, and so is the rest of
+/// a run whose requeue was forgotten, which has the same start.
 fn rows_that_ran_again(accounting: &Accounting) -> Result<BTreeMap<u64, usize>> {
-    let text = accounting.sql(
+    let text = accounting.sql(&format!(
         "select v.job_db_inx, count(distinct v.time_start) + count(distinct \
-         if(ifnull(k.node_inx, '') = '' or k.time_start < v.time_start, k.time_start, null)) from \
-         slurm_acct_db.versions k join slurm_acct_db.versions v on v.job_db_inx = k.job_db_inx and \
-         v.seq > k.seq where k.state > 2 and k.time_end > 0 and v.state > 2 and ifnull(v.node_inx, \
-         '') != '' and v.time_start >= k.time_end and (v.time_start > k.time_start or \
-         ifnull(k.node_inx, '') = '') and v.time_end >= v.time_start group by 1",
-    )?;
+         if(ifnull(k.node_inx, '') = '' or k.time_start < v.time_start or k.state in \
+         {MAY_RUN_AGAIN}, k.time_start, null)) from slurm_acct_db.versions k join \
+         slurm_acct_db.versions v on v.job_db_inx = k.job_db_inx and v.seq > k.seq where k.state > \
+         2 and k.time_end > 0 and v.state > 2 and ifnull(v.node_inx, '') != '' and (v.time_start \
+         >= k.time_end and (v.time_start > k.time_start or ifnull(k.node_inx, '') = '') and \
+         v.time_end >= v.time_start or k.state in {MAY_RUN_AGAIN} and v.state != k.state and \
+         v.time_end > k.time_end) group by 1"
+    ))?;
     let words = |line: &str| {
         line.split_once('\t').and_then(|(row, runs)| Some((row.parse().ok()?, runs.parse().ok()?)))
     };
@@ -113,9 +121,13 @@ impl Expected {
             let mut runs = vec![all];
             if let Some(&most) = ran_again.get(&row.index) {
                 let all = runs.concat();
-                // Runs of a row differ in their start, and so in how long they waited.
+                // Runs of a row differ in their start, and so in how long they waited, or another may
+                // follow the first.
                 let wait = |row: &Row| row.started.as_ref().map(|job| job.wait);
-                runs = all.chunk_by(|a, b| wait(a) == wait(b)).map(<[Row]>::to_vec).collect();
+                let is_one_run = |a: &Row, b: &Row| {
+                    wait(a) == wait(b) && (a.state == b.state || !a.may_run_again())
+                };
+                runs = all.chunk_by(is_one_run).map(<[Row]>::to_vec).collect();
                 // One whose start slurmdbd learned late counts with the names of the next.
                 for _ in runs.len()..most {
                     expected.add(&[figures(&all), vec![Figures::new()]].concat());
