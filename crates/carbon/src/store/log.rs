@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use super::folder::{self, Named};
 use super::record::{
-    self, BatchHead, Content, Done, FrameHead, Group, Head, NumberedBatch, StateFile, StateFiles,
-    Totals, Written, as_u32,
+    self, BatchHead, Content, Done, FrameHead, Group, Head, StateFile, StateFiles, Totals, Written,
+    as_u32,
 };
 use super::{AppendedBatch, Changes, Counted, StoreError, Why, disk};
 use crate::clock::Moment;
@@ -83,13 +83,8 @@ struct Commit<'a> {
 
 impl<'a> Commit<'a> {
     fn begin_segment(&mut self, log: &Log) {
-        let (previous, boot, states) = (log.last, log.boot, state_files(&log.states));
-        let numbered = |(id, logged): (&u64, &LoggedBatch)| {
-            let LoggedBatch { number, points, ref due, .. } = *logged;
-            NumberedBatch { id: *id, number, points, due: due.clone() }
-        };
-        let first_commit = self.appended.iter().map(numbered).collect();
-        let content = Content::Begin { previous, boot, states, first_commit };
+        let (previous, boot) = (log.last, log.boot);
+        let content = Content::Begin { previous, boot, states: state_files(&log.states) };
         let totals = std::mem::take(&mut self.totals);
         let head = record::before_body(&Head { number: self.number, totals, body: 0, content });
         self.end += u64::from(as_u32(head.len()));

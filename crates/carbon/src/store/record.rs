@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use super::Counted;
 use carbon_wire::Frame;
 
-pub(super) const VERSION: u8 = 3;
+pub(super) const VERSION: u8 = 2;
 const MARK: [u8; 4] = [0xf5, b'q', 0xfa, b'l'];
 /// The number of bytes of a record's mark, checksum, length and version.
 const FIXED: usize = 13;
@@ -55,13 +55,12 @@ pub(super) struct Head {
 /// The content of a record's head.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Content {
-    /// The beginning of a segment: the number of the segment before it, the host's boot id, the
-    /// files of all states, and the batches of the segment's first commit.
+    /// The beginning of a segment: the number of the segment before it, the host's boot id, and the
+    /// files of all states.
     Begin {
         previous: u64,
         boot: [u8; 16],
         states: StateFiles,
-        first_commit: Vec<NumberedBatch>,
     },
     Group(Group),
 }
@@ -88,17 +87,6 @@ impl Group {
             && self.written.is_none()
             && self.states.is_none()
     }
-}
-
-/// A batch of a segment's first commit, the number of its record, and its points for each
-/// destination in `due`. An earlier commit with the batch may have failed and be on the disk all the
-/// same: then a start does not count this record as a loss if it is missing.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct NumberedBatch {
-    pub(super) id: u64,
-    pub(super) number: u64,
-    pub(super) points: u64,
-    pub(super) due: Vec<Arc<str>>,
 }
 
 /// The head of a batch. `pushed` is the moment of the push, CLOCK_BOOTTIME in ms and Unix seconds;

@@ -11,20 +11,13 @@ use std::time::Duration;
 use super::folder::MOST_NUMBER;
 use super::log::{Log, LoggedBatch, LoggedCount, Segment};
 use super::record::{
-    self, BatchHead, Content, Done, FrameHead, Group, Head, NumberedBatch, Record, StateFiles,
-    Totals, Written,
+    self, BatchHead, Content, Done, FrameHead, Group, Head, Record, StateFiles, Totals, Written,
 };
 use super::{Counted, NO_BATCH, Restored, StoreError, Summary, Why, disk, folder};
 use crate::clock::Moment;
 
-/// Missing records of a segment: their numbers, and the points that each destination has lost with
-/// them.
-#[derive(Debug)]
-struct Gap {
-    segment: u64,
-    numbers: Range<u64>,
-    lost: Totals,
-}
+/// The numbers of missing records, and the points that each destination has lost with them.
+type Gap = (Range<u64>, Totals);
 
 /// The name under which records that are damaged or missing are counted, in place of a destination.
 /// Like points, they are counted only once.
@@ -44,11 +37,9 @@ struct Scan {
     /// Segments whose commits have failed.
     void: BTreeSet<u64>,
     /// By segment: the numbers between its last record and the next segment, and its totals.
-    ends: BTreeMap<u64, (Range<u64>, Totals)>,
+    ends: BTreeMap<u64, Gap>,
     /// Every [`Done`] of the log: the number of the batch's record, destination, id, points.
     done: BTreeSet<(u64, Arc<str>, u64, u64)>,
-    /// The batches of each segment's first commit.
-    first_commits: Vec<(u64, NumberedBatch)>,
     /// The destinations that may have been written to after the last record.
     writing: Vec<Arc<str>>,
     /// By record that names states: its segment, and these states.
@@ -124,9 +115,11 @@ impl Log {
         let log = Self { dir: dir.to_owned(), boot: disk::boot(), ..Self::default() };
         let mut scan = Scan { log, ..Scan::default() };
         let unread = scan.read_segments(&numbers, anyway)?;
-        let has_lost = scan.read_empty(&empty);
+        let lost = scan.read_empty(&empty);
         let mut gone: Vec<u64> = empty.iter().map(|(segment, _)| *segment).collect();
-        gone.extend(scan.split_off_void(&mut numbers, has_lost));
+        gone.extend(scan.split_off_void(&mut numbers, !lost.is_empty()));
+        // The next `begin` shows this loss too: what is settled must be a part of that.
+        lost.iter().for_each(|(to, points)| add(&mut scan.log.totals, to, *points));
         scan.log.last = numbers.last().copied().unwrap_or(0);
         scan.log.number = scan.log.number.max(scan.log.last.saturating_add(1));
         let states = scan.take_newest_names();
@@ -234,10 +227,10 @@ impl Scan {
         refused.filter(|_| is_empty).map_or(Ok(unread), Err)
     }
 
-    /// Reads the segments at the end that have no record. Returns whether they show a loss.
-    fn read_empty(&mut self, empty: &[(u64, Vec<u8>)]) -> bool {
+    /// Reads the segments at the end that have no record. Returns the losses that they show.
+    fn read_empty(&mut self, empty: &[(u64, Vec<u8>)]) -> Totals {
         let named = self.named.len();
-        let (mut has_lost, mut unused) = (false, Vec::new());
+        let (mut lost, mut unused) = (Totals::new(), Vec::new());
         for (segment, bytes) in empty.iter().rev() {
             let (number, totals) = (self.log.number, self.log.totals.clone());
             let gaps = self.gaps.len();
@@ -248,24 +241,26 @@ impl Scan {
             let gaps = gaps.min(self.gaps.len());
             let told = self.gaps.split_off(gaps);
             let (told, nothing): (Vec<_>, _) =
-                told.into_iter().partition(|gap| !gap.lost.is_empty());
+                told.into_iter().partition(|(_, lost)| !lost.is_empty());
+            for (to, points) in told.iter().flat_map(|(_, lost)| lost) {
+                add(&mut lost, to, *points);
+            }
             self.gaps.extend(told);
             unused.extend(nothing);
-            has_lost |= self.gaps.len() > gaps;
             // A loss is settled under its number, which no other batch may get. The segment before
             // may have higher ones, of a commit that has failed.
             let is_first = self.log.segments.is_empty();
             self.log.number =
-                if has_lost || is_first { self.log.number.max(number) } else { number };
+                if is_first || !lost.is_empty() { self.log.number.max(number) } else { number };
         }
-        for Gap { numbers, .. } in unused.into_iter().filter(|_| has_lost) {
+        for (numbers, _) in unused.into_iter().filter(|_| !lost.is_empty()) {
             // The next segment begins behind them, and they are missing before it.
             let points = numbers.end.saturating_sub(numbers.start);
             let (to, number) = (Arc::from(RECORDS), numbers.start);
             self.log.settled.push(Done { to, number, id: 0, points });
         }
         self.named.truncate(named);
-        has_lost
+        lost
     }
 
     /// Takes away the segments at the end whose commits have failed. Their numbers are used again,
@@ -313,19 +308,18 @@ impl Scan {
             if !is_torn_end && limit.is_none_or(|limit| number < limit) {
                 self.whole.insert(segment, end);
             }
-            if let Content::Begin { previous, boot, states, first_commit } = content {
+            if let Content::Begin { previous, boot, states } = content {
                 self.boot = Some(boot);
                 if previous < self.log.last {
                     self.void(previous);
                 }
                 self.named.push((segment, states));
-                self.first_commits.extend(first_commit.into_iter().map(|batch| (segment, batch)));
                 // It knows the totals of the segment before it, and of no other. If that was the
                 // first, it has left.
                 if self.log.segments.range(..=previous).next().is_some() {
                     let before = self.ends.get(&previous).cloned();
                     let (numbers, had) = before.unwrap_or_else(|| (end..segment, Totals::new()));
-                    self.gap(previous, numbers, &totals, &had);
+                    self.gap(numbers, &totals, &had);
                 }
                 continue;
             }
@@ -336,7 +330,7 @@ impl Scan {
             let had = std::mem::replace(&mut self.log.totals, totals);
             if number > self.log.number {
                 let there_were = self.log.totals.clone();
-                self.gap(segment, self.log.number..number, &there_were, &had);
+                self.gap(self.log.number..number, &there_were, &had);
             }
             self.log.number = number.saturating_add(1);
             let logged = LoggedBatch { segment, offset, length, number, ..LoggedBatch::default() };
@@ -354,21 +348,20 @@ impl Scan {
     fn void(&mut self, segment: u64) {
         self.log.batches.retain(|_, logged| logged.segment <= segment);
         self.named.retain(|(its, _)| *its <= segment);
-        self.first_commits.retain(|(its, _)| *its <= segment);
         self.void.extend(self.log.segments.range(segment.saturating_add(1)..).map(|(its, _)| its));
         // What its end has lost is said by each segment that names it.
         let end = self.ends.get(&segment).map_or(segment, |(numbers, _)| numbers.start);
-        self.gaps.retain(|gap| gap.numbers.start < end);
+        self.gaps.retain(|(numbers, _)| numbers.start < end);
     }
 
-    fn gap(&mut self, segment: u64, numbers: Range<u64>, there_were: &Totals, there_are: &Totals) {
+    fn gap(&mut self, numbers: Range<u64>, there_were: &Totals, there_are: &Totals) {
         let lost = |(to, points): (&Arc<str>, &u64)| {
             let points = points.saturating_sub(there_are.get(to).copied().unwrap_or(0));
             (points > 0).then(|| (Arc::clone(to), points))
         };
         let lost: Totals = there_were.iter().filter_map(lost).collect();
         if !lost.is_empty() || !numbers.is_empty() {
-            self.gaps.push(Gap { segment, numbers, lost });
+            self.gaps.push((numbers, lost));
         }
     }
 
@@ -432,30 +425,8 @@ impl Scan {
         self.summaries.insert(id, (summary, damaged));
     }
 
-    /// Takes missing records for done whose batches are in an earlier segment too, or were.
-    fn find_first_copies(&mut self) {
-        for (segment, NumberedBatch { id, number, points, due }) in &self.first_commits {
-            // After a power cut the next segment may use the number for another batch.
-            let is_missing = |gap: &Gap| gap.segment == *segment && gap.numbers.contains(number);
-            if !self.gaps.iter().any(is_missing) {
-                continue;
-            }
-            let first = self.log.batches.get(id).filter(|first| first.segment < *segment);
-            for to in due {
-                let is_its = |(before, name, its, _): &&(u64, Arc<str>, u64, u64)| {
-                    before < segment && (name, its) == (to, id)
-                };
-                let is_due = first.is_some_and(|first| first.due.contains(to));
-                if is_due || self.done.iter().any(|done| is_its(&done)) {
-                    self.done.insert((*number, Arc::clone(to), *id, *points));
-                }
-            }
-        }
-    }
-
     /// Returns the log and its contents for the queue. Losses are counted, and counted only once.
-    fn take(mut self) -> (Log, Restored) {
-        self.find_first_copies();
+    fn take(self) -> (Log, Restored) {
         let Self { mut log, summaries, gaps, done, writing, .. } = self;
         let states = log.states.iter();
         let mut restored = Restored {
@@ -481,7 +452,7 @@ impl Scan {
                 settled.push(Done { to, number: numbers.start, id: 0, points });
             }
         };
-        for Gap { numbers, lost, .. } in gaps {
+        for (numbers, lost) in gaps {
             let records = numbers.end.saturating_sub(numbers.start);
             count(Arc::from(RECORDS), numbers.clone(), records, None);
             lost.into_iter().for_each(|(to, points)| count(to, numbers.clone(), points, None));

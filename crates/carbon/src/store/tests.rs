@@ -1,6 +1,5 @@
 //! The log's tests: every bit flipped, every byte cut, every write and sync refused.
 
-mod copies;
 mod crashes;
 mod enumeration;
 pub(super) mod faults;

@@ -290,3 +290,66 @@ fn a_torn_copy_of_a_batch_costs_nothing_of_the_first_one() {
         }
     }
 }
+
+/// Damages the heads of these records of a segment, and cuts off its last `cut` bytes.
+fn harm(dir: &Path, segment: u64, records: &[u64], cut: usize) {
+    let file = folder::segment(dir, segment);
+    let mut bytes = fs::read(&file).unwrap();
+    let heads = record::records(&bytes).map(Result::unwrap);
+    let heads = heads.filter(|its| !matches!(its.head.content, record::Content::Begin { .. }));
+    let heads: Vec<_> =
+        heads.filter(|its| records.contains(&its.head.number)).map(|its| its.offset).collect();
+    assert_eq!(heads.len(), records.len());
+    heads.into_iter().for_each(|at| bytes[at + 5] ^= 1);
+    fs::write(&file, &bytes[..bytes.len() - cut]).unwrap();
+}
+
+/// The numbers went back to those of a segment that has no record, and the next segment had the
+/// number of a batch that was due.
+#[test]
+fn a_failed_commit_that_a_start_finds_is_there_at_the_next_start_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (mut log, _) = open(dir);
+    log.commit(&append([2, 4])).unwrap();
+    faults::set_syncs(Some(0));
+    faults::set_keeps_files(true);
+    log.commit(&append([6, 8])).unwrap_err();
+    faults::set_syncs(None);
+    faults::set_keeps_files(false);
+    log.commit(&append([6, 8])).unwrap();
+    drop(log);
+    harm(dir, 3, &[3], 1);
+    let found = || {
+        let (mut log, restored) = open(dir);
+        (due(&mut log, &restored).into_keys().collect::<BTreeSet<_>>(), log, restored)
+    };
+    let (before, mut log, restored) = found();
+    assert_eq!(before.len(), 8);
+    log.commit(&restored.told(append([10]))).unwrap();
+    drop(log);
+    let (after, ..) = found();
+    assert!(after.is_superset(&before), "{before:?}, then {after:?}");
+}
+
+/// The next `begin` did not say any more what the loss was part of, and what was settled hid the
+/// next loss.
+#[test]
+fn a_loss_that_a_segment_without_a_record_has_told_hides_no_later_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    open(dir).0.commit(&append([2, 4])).unwrap();
+    open(dir).0.commit(&append([6])).unwrap();
+    harm(dir, 1, &[2], 0);
+    harm(dir, 3, &[], 1);
+    for batch in [4, 2] {
+        let (mut log, restored) = open(dir);
+        let expected = [(name("a"), POINTS), (name("b"), POINTS)].into();
+        assert_eq!(restored.lost(), expected, "of batch {batch}");
+        log.commit(&restored.told(append([8 + batch]))).unwrap();
+        if batch == 4 {
+            harm(dir, 1, &[1], 0);
+        }
+    }
+    assert!(open(dir).1.lost().is_empty());
+}

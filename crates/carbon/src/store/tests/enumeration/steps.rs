@@ -182,6 +182,10 @@ impl<'a> Daemon<'a> {
                     self.note_truth();
                 }
                 Err(error) => {
+                    let pairs = piece.append.iter();
+                    let pairs =
+                        pairs.flat_map(|its| its.due.iter().map(|to| (Arc::clone(to), its.id)));
+                    self.truth.perhaps_twice.extend(pairs);
                     // A start may find its record, which drops what `max_bytes` has no room for.
                     if self.log.max_bytes < MAX_BYTES {
                         let dropped: Vec<u64> = self.log.batches.keys().copied().collect();

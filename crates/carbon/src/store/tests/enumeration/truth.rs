@@ -52,6 +52,9 @@ pub(super) struct Truth {
     /// What may have been when an earlier run ended, and whether this one may write now.
     perhaps_written: BTreeSet<Pair>,
     is_writing: bool,
+    /// Batches of commits that have failed, which may be there all the same: if the next copy of one
+    /// is damaged, nobody knows that it was a copy, and it is counted.
+    pub(super) perhaps_twice: BTreeSet<Pair>,
     /// A sync has failed, and a start has believed what it did not write: that is counted when it
     /// is gone, twice if it was written twice.
     pub(super) has_failed: bool,
@@ -234,7 +237,10 @@ impl Truth {
             if lost < surely {
                 return Err(format!("lost: {surely} points of {to}, {lost} counted"));
             }
-            if lost > perhaps && !self.is_unsure {
+            let twice = found.keys().filter(|pair| self.perhaps_twice.contains(*pair));
+            let twice = twice.filter(|(name, _)| **name == *to);
+            let twice: u64 = twice.map(|(_, id)| points_of(*id)).sum();
+            if lost > perhaps + twice && !self.is_unsure {
                 return Err(format!("counted: {lost} points of {to}, {perhaps} missing"));
             }
             let lost = lost.saturating_sub(of_destination(&self.perhaps_damaged));
