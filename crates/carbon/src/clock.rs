@@ -125,7 +125,7 @@ impl Clock {
         tests::note_age();
         let since = pushed.map(|pushed| pushed.boot).or(self.started);
         let is_certain = now.boot.saturating_sub(since.unwrap_or(now.boot)) > max_age;
-        let no_step = |pushed: Moment| now.ahead().abs_diff(pushed.ahead()) <= NO_STEP;
+        let no_step = |its: Moment| now.ahead().abs_diff(its.ahead()) <= NO_STEP;
         if is_certain || pushed.is_some_and(no_step) {
             return Some(is_certain);
         }

@@ -6,6 +6,8 @@
 //! Nothing here knows Slurm.
 
 #![deny(unsafe_code)]
+// A number of a record was once an offset in bytes: the name had another value in between.
+#![cfg_attr(not(test), warn(clippy::shadow_unrelated))]
 #![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests may wait"))]
 
 mod acks;

@@ -27,8 +27,8 @@ pub(super) fn count(
     let counter = match (to.filter(|to| to.configured), why) {
         (None, _) => &mut status.dropped_removed,
         (Some(to), Why::Unproved) => return to.ledger.count_unproved(points),
-        (Some(DestinationState { status, .. }), why) => {
-            let Dropped { full, age, damaged, withdrawn } = &mut status.dropped;
+        (Some(to), why) => {
+            let Dropped { full, age, damaged, withdrawn } = &mut to.status.dropped;
             match why {
                 Why::Full => full,
                 Why::Age => age,
@@ -109,8 +109,8 @@ impl QueueState {
     pub(super) fn expire(&mut self, now: Moment) {
         let max_age = self.limits.max_age;
         self.find_unordered(now);
-        let unordered = self.unordered.iter().filter_map(|id| self.batches.get(id));
-        let before_boot = unordered.filter(|held| held.summary.pushed.is_none());
+        let their_batches = self.unordered.iter().filter_map(|id| self.batches.get(id));
+        let before_boot = their_batches.filter(|held| held.summary.pushed.is_none());
         self.clock.expect(before_boot.map(|held| held.summary.timestamp), now, max_age);
         self.clock.look(now);
         let (clock, unordered) = (self.clock, &self.unordered);

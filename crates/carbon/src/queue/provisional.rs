@@ -38,8 +38,8 @@ impl Queue {
     /// their points count as withdrawn.
     pub fn withdraw(&self) -> usize {
         let mut state = self.shared.state();
-        let lost = |state: &QueueState| -> u64 {
-            state.destinations.values().map(|to| to.status.dropped.withdrawn).sum()
+        let lost = |queue: &QueueState| -> u64 {
+            queue.destinations.values().map(|to| to.status.dropped.withdrawn).sum()
         };
         let ids = state.provisional();
         let is_lost = |id: &u64| {

@@ -104,10 +104,10 @@ impl SenderTask {
         let hint = error.advice(self.to.protocol);
         if is_closed_at_once {
             let is_plain = self.to.tls.is_none();
-            let hint = self.to.protocol.unusual_port(address.port);
-            let hint = hint.or(is_plain.then_some(PERHAPS_TLS));
+            let unusual_port = self.to.protocol.unusual_port(address.port);
             warn!(
-                %destination, %error, unsent_ticks, ticks_to_resend, hint,
+                %destination, %error, unsent_ticks, ticks_to_resend,
+                hint = unusual_port.or(is_plain.then_some(PERHAPS_TLS)),
                 "closes every connection right after a write"
             );
         } else if is_first {

@@ -168,7 +168,7 @@ impl SenderTask {
                 *(if again { &mut status.resent } else { &mut status.sent }) += due.points;
             }
             status.last_delivery =
-                SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs());
+                SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
         });
         Ok(true)
     }

@@ -172,7 +172,7 @@ impl Keeper {
         let mut pieces =
             std::mem::take(&mut self.owed).and(changes).pieces(self.max_bytes).into_iter();
         while let Some(piece) = pieces.next() {
-            let appended = |changes: &Changes| changes.append.iter().map(|kept| kept.id).collect();
+            let appended = |written: &Changes| written.append.iter().map(|kept| kept.id).collect();
             match self.log.as_mut().map_or(Err(StoreError::Gone), |log| log.commit(&piece)) {
                 Ok(dropped) => {
                     let file_bytes = self.log.as_ref().map_or(0, Log::bytes);

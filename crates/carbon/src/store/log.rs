@@ -112,8 +112,8 @@ impl<'a> Commit<'a> {
         self.parts.push(Cow::Owned(before_body));
         self.parts.extend(body.into_iter().map(Cow::Borrowed));
         self.number = self.number.saturating_add(1);
-        if let Content::Group(group) = head.content {
-            self.last = group;
+        if let Content::Group(last) = head.content {
+            self.last = last;
         }
     }
 }
@@ -560,8 +560,8 @@ impl Log {
             let due = find(&id).into_iter().flat_map(|its| &its.due);
             let counted = self.counted.range((id, Arc::from(""))..);
             let counted = counted.map(|(key, _)| key).take_while(move |key| key.0 == id);
-            let done: BTreeSet<_> = due.chain(counted.map(|(_, to)| to)).collect();
-            done.into_iter().filter_map(move |to| done_batch(to, id)).collect::<Vec<_>>()
+            let all: BTreeSet<_> = due.chain(counted.map(|(_, to)| to)).collect();
+            all.into_iter().filter_map(move |to| done_batch(to, id)).collect::<Vec<_>>()
         });
         self.settled.iter().cloned().chain(done).chain(forgotten).collect()
     }
@@ -584,8 +584,8 @@ impl Log {
         let Some(logged) = self.batches.get_mut(id) else { return };
         logged.due.retain(|other| other != to);
         if logged.due.is_empty() {
-            let logged = self.batches.remove(id);
-            self.leave(logged);
+            let finished = self.batches.remove(id);
+            self.leave(finished);
         }
     }
 

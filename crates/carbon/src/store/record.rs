@@ -204,7 +204,7 @@ pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record<'_>, u
                 }
                 Some(newer) => return Some(newer),
                 None => {
-                    at += 1 + rest.get(1..)?.windows(MARK.len()).position(|bytes| bytes == MARK)?
+                    at += 1 + rest.get(1..)?.windows(MARK.len()).position(|mark| mark == MARK)?
                 }
             }
         }

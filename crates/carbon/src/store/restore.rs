@@ -16,8 +16,14 @@ use super::record::{
 use super::{Counted, NO_BATCH, Restored, StoreError, Summary, Why, disk, folder};
 use crate::clock::Moment;
 
-/// The numbers of missing records, and the points that each destination has lost with them.
-type Gap = (Range<u64>, Totals);
+/// Missing records: the segment that shows it, their numbers, and the points that each destination
+/// has lost with them.
+#[derive(Debug)]
+struct Gap {
+    shown_by: u64,
+    numbers: Range<u64>,
+    lost: Totals,
+}
 
 /// The name under which records that are damaged or missing are counted, in place of a destination.
 /// Like points, they are counted only once.
@@ -37,7 +43,7 @@ struct Scan {
     /// Segments whose commits have failed.
     void: BTreeSet<u64>,
     /// By segment: the numbers between its last record and the next segment, and its totals.
-    ends: BTreeMap<u64, Gap>,
+    ends: BTreeMap<u64, (Range<u64>, Totals)>,
     /// Every [`Done`] of the log: the number of the batch's record, destination, id, points.
     done: BTreeSet<(u64, Arc<str>, u64, u64)>,
     /// The destinations that may have been written to after the last record.
@@ -112,16 +118,15 @@ impl Log {
     ) -> Result<(Self, Restored), StoreError> {
         let mut numbers = folder::segments(dir).map_err(|source| io_error(dir, source))?;
         let empty = split_off_empty(dir, &mut numbers);
-        let log = Self { dir: dir.to_owned(), boot: disk::boot(), ..Self::default() };
-        let mut scan = Scan { log, ..Scan::default() };
+        let nothing = Self { dir: dir.to_owned(), boot: disk::boot(), ..Self::default() };
+        let mut scan = Scan { log: nothing, ..Scan::default() };
         let unread = scan.read_segments(&numbers, anyway)?;
         let lost = scan.read_empty(&empty);
         let mut gone: Vec<u64> = empty.iter().map(|(segment, _)| *segment).collect();
-        gone.extend(scan.split_off_void(&mut numbers, !lost.is_empty()));
-        // The next `begin` shows this loss too: what is settled must be a part of that.
-        lost.iter().for_each(|(to, points)| add(&mut scan.log.totals, to, *points));
+        gone.extend(scan.split_off_void(&mut numbers));
         scan.log.last = numbers.last().copied().unwrap_or(0);
         scan.log.number = scan.log.number.max(scan.log.last.saturating_add(1));
+        scan.keep_shown(lost);
         let states = scan.take_newest_names();
         let damaged_states = scan.log.read_states(states, anyway)?;
         // Nothing is cut off where a page was not read.
@@ -227,52 +232,55 @@ impl Scan {
         refused.filter(|_| is_empty).map_or(Ok(unread), Err)
     }
 
-    /// Reads the segments at the end that have no record. Returns the losses that they show.
+    /// Reads the segments at the end that have no record. Returns the losses that they show: what
+    /// they say of the points of others holds.
     fn read_empty(&mut self, empty: &[(u64, Vec<u8>)]) -> Totals {
         let named = self.named.len();
-        let (mut lost, mut unused) = (Totals::new(), Vec::new());
         for (segment, bytes) in empty.iter().rev() {
             let (number, totals) = (self.log.number, self.log.totals.clone());
-            let gaps = self.gaps.len();
-            // What it says of the points of others holds. Numbers before it may be of a segment that
-            // failed and could not be removed.
             let _ = self.segment(*segment, None, bytes);
             self.log.totals = totals;
-            let gaps = gaps.min(self.gaps.len());
-            let told = self.gaps.split_off(gaps);
-            let (told, nothing): (Vec<_>, _) =
-                told.into_iter().partition(|(_, lost)| !lost.is_empty());
-            for (to, points) in told.iter().flat_map(|(_, lost)| lost) {
-                add(&mut lost, to, *points);
+            if !self.log.segments.is_empty() {
+                self.log.number = number;
             }
-            self.gaps.extend(told);
-            unused.extend(nothing);
-            // A loss is settled under its number, which no other batch may get. The segment before
-            // may have higher ones, of a commit that has failed.
-            let is_first = self.log.segments.is_empty();
-            self.log.number =
-                if is_first || !lost.is_empty() { self.log.number.max(number) } else { number };
-        }
-        for (numbers, _) in unused.into_iter().filter(|_| !lost.is_empty()) {
-            // The next segment begins behind them, and they are missing before it.
-            let points = numbers.end.saturating_sub(numbers.start);
-            let (to, number) = (Arc::from(RECORDS), numbers.start);
-            self.log.settled.push(Done { to, number, id: 0, points });
         }
         self.named.truncate(named);
+        let first = empty.last().map_or(u64::MAX, |(segment, _)| *segment);
+        let shown = self.gaps.extract_if(.., |gap| gap.shown_by >= first);
+        // A `begin` shows again what the one before it has shown; what is missing in a segment is
+        // shown by that one alone.
+        let key = |Gap { shown_by, numbers, .. }: &Gap| {
+            ((numbers.end > *shown_by).then_some(*shown_by), numbers.start)
+        };
+        let shown: BTreeMap<_, Totals> = shown.map(|gap| (key(&gap), gap.lost)).collect();
+        let mut lost = Totals::new();
+        shown.values().flatten().for_each(|(to, points)| add(&mut lost, to, *points));
         lost
     }
 
-    /// Takes away the segments at the end whose commits have failed. Their numbers are used again,
-    /// unless a loss is settled behind them.
-    fn split_off_void(&mut self, numbers: &mut Vec<u64>, has_lost: bool) -> Vec<u64> {
+    /// Puts what segments without a record have shown behind the last record that stays, as one
+    /// record whose number no batch gets. The next `begin` shows it too, so that what is settled
+    /// now is never taken from another loss.
+    fn keep_shown(&mut self, lost: Totals) {
+        if lost.is_empty() {
+            return;
+        }
+        let number = self.log.number;
+        self.log.number = number.saturating_add(1);
+        lost.iter().for_each(|(to, points)| add(&mut self.log.totals, to, *points));
+        let shown_by = self.log.number;
+        self.gaps.push(Gap { shown_by, numbers: number..self.log.number, lost });
+    }
+
+    /// Takes away the segments at the end whose commits have failed. Their numbers are used again.
+    fn split_off_void(&mut self, numbers: &mut Vec<u64>) -> Vec<u64> {
         let mut gone = Vec::new();
         while let Some(last) = numbers.pop_if(|last| self.void.contains(last)) {
             gone.push(last);
             self.log.segments.remove(&last);
-            if let Some((numbers, totals)) = numbers.last().and_then(|last| self.ends.get(last)) {
-                self.log.number = if has_lost { self.log.number } else { numbers.start };
-                self.log.totals = totals.clone();
+            if let Some((numbers, totals)) = numbers.last().and_then(|newest| self.ends.get(newest))
+            {
+                (self.log.number, self.log.totals) = (numbers.start, totals.clone());
             }
         }
         gone
@@ -292,8 +300,8 @@ impl Scan {
     /// record except its `begin`.
     fn segment(&mut self, segment: u64, limit: Option<u64>, bytes: &[u8]) -> Result<bool, u8> {
         let before = std::mem::take(&mut self.log.totals);
-        let end = std::mem::replace(&mut self.log.number, segment);
-        self.ends.insert(self.log.last, (end..segment, before));
+        let between = std::mem::replace(&mut self.log.number, segment)..segment;
+        self.ends.insert(self.log.last, (between.clone(), before));
         let mut has_records = false;
         self.boot = None;
         let mut records = record::records(bytes).peekable();
@@ -317,9 +325,10 @@ impl Scan {
                 // It knows the totals of the segment before it, and of no other. If that was the
                 // first, it has left.
                 if self.log.segments.range(..=previous).next().is_some() {
-                    let before = self.ends.get(&previous).cloned();
-                    let (numbers, had) = before.unwrap_or_else(|| (end..segment, Totals::new()));
-                    self.gap(numbers, &totals, &had);
+                    let its_end = self.ends.get(&previous).cloned();
+                    let (numbers, had) =
+                        its_end.unwrap_or_else(|| (between.clone(), Totals::new()));
+                    self.gap(segment, numbers, &totals, &had);
                 }
                 continue;
             }
@@ -330,7 +339,7 @@ impl Scan {
             let had = std::mem::replace(&mut self.log.totals, totals);
             if number > self.log.number {
                 let there_were = self.log.totals.clone();
-                self.gap(self.log.number..number, &there_were, &had);
+                self.gap(segment, self.log.number..number, &there_were, &had);
             }
             self.log.number = number.saturating_add(1);
             let logged = LoggedBatch { segment, offset, length, number, ..LoggedBatch::default() };
@@ -351,17 +360,17 @@ impl Scan {
         self.void.extend(self.log.segments.range(segment.saturating_add(1)..).map(|(its, _)| its));
         // What its end has lost is said by each segment that names it.
         let end = self.ends.get(&segment).map_or(segment, |(numbers, _)| numbers.start);
-        self.gaps.retain(|(numbers, _)| numbers.start < end);
+        self.gaps.retain(|gap| gap.numbers.start < end);
     }
 
-    fn gap(&mut self, numbers: Range<u64>, there_were: &Totals, there_are: &Totals) {
+    fn gap(&mut self, shown_by: u64, numbers: Range<u64>, there_were: &Totals, there_are: &Totals) {
         let lost = |(to, points): (&Arc<str>, &u64)| {
             let points = points.saturating_sub(there_are.get(to).copied().unwrap_or(0));
             (points > 0).then(|| (Arc::clone(to), points))
         };
         let lost: Totals = there_were.iter().filter_map(lost).collect();
         if !lost.is_empty() || !numbers.is_empty() {
-            self.gaps.push((numbers, lost));
+            self.gaps.push(Gap { shown_by, numbers, lost });
         }
     }
 
@@ -375,8 +384,8 @@ impl Scan {
         }
         for Done { to, number, id, points } in done {
             self.log.counted.remove(&(id, Arc::clone(&to)));
-            if let Some(logged) = self.log.batches.get_mut(&id) {
-                logged.due.retain(|other| *other != to);
+            if let Some(its) = self.log.batches.get_mut(&id) {
+                its.due.retain(|other| *other != to);
             }
             self.done.insert((number, to, id, points));
         }
@@ -386,10 +395,10 @@ impl Scan {
         }
         if let Some(Written { ids, perhaps_written, writing }) = written {
             for (to, id) in perhaps_written {
-                self.log.batches.entry(id).and_modify(|logged| logged.perhaps_written.push(to));
+                self.log.batches.entry(id).and_modify(|its| its.perhaps_written.push(to));
             }
             for (to, id) in ids {
-                self.log.batches.entry(id).and_modify(|logged| logged.written.push(to));
+                self.log.batches.entry(id).and_modify(|its| its.written.push(to));
             }
             self.writing = writing;
         }
@@ -416,7 +425,7 @@ impl Scan {
             add(&mut self.log.totals, to, points);
         }
         let before = self.summaries.get(&id).filter(|_| self.log.batches.contains_key(&id));
-        if damaged > 0 && before.is_some_and(|(_, damaged)| *damaged == 0) {
+        if damaged > 0 && before.is_some_and(|(_, its_damage)| *its_damage == 0) {
             // A copy, for files that came back.
             return;
         }
@@ -436,7 +445,7 @@ impl Scan {
         // Without those that an earlier start has counted, and those that were done before they
         // were removed.
         let (mut settled, mut counted, mut damaged_records) = (Vec::new(), Vec::new(), 0_u64);
-        let mut count = |to: Arc<str>, numbers: Range<u64>, points: u64, only: Option<u64>| {
+        let mut count_lost = |to: Arc<str>, numbers: Range<u64>, points: u64, only: Option<u64>| {
             let first = (numbers.start, Arc::from(""), 0, 0);
             let its = done.range(first..).take_while(|(number, ..)| numbers.contains(number));
             let its =
@@ -452,18 +461,18 @@ impl Scan {
                 settled.push(Done { to, number: numbers.start, id: 0, points });
             }
         };
-        for (numbers, lost) in gaps {
+        for Gap { numbers, lost, .. } in gaps {
             let records = numbers.end.saturating_sub(numbers.start);
-            count(Arc::from(RECORDS), numbers.clone(), records, None);
-            lost.into_iter().for_each(|(to, points)| count(to, numbers.clone(), points, None));
+            count_lost(Arc::from(RECORDS), numbers.clone(), records, None);
+            lost.into_iter().for_each(|(to, points)| count_lost(to, numbers.clone(), points, None));
         }
         for (id, mut logged) in std::mem::take(&mut log.batches) {
             let Some(&(summary, damaged)) = summaries.get(&id) else { continue };
             let numbers = logged.number..logged.number.saturating_add(1);
             let is_damaged = damaged > 0 && !logged.due.is_empty();
-            count(Arc::from(RECORDS), numbers.clone(), is_damaged.into(), None);
+            count_lost(Arc::from(RECORDS), numbers.clone(), is_damaged.into(), None);
             for to in &logged.due {
-                count(Arc::clone(to), numbers.clone(), damaged, Some(0));
+                count_lost(Arc::clone(to), numbers.clone(), damaged, Some(0));
             }
             logged.perhaps_written.extend(writing.iter().cloned());
             if logged.points > 0 && !logged.due.is_empty() {
@@ -483,8 +492,8 @@ impl Scan {
         let batches = &log.batches;
         log.counted
             .retain(|(id, to), _| batches.get(id).is_none_or(|logged| !logged.due.contains(to)));
-        let counted = log.counted.iter().map(|((id, to), its)| its.of_batch(*id, to));
-        restored.counted = counted.collect();
+        let all = log.counted.iter();
+        restored.counted = all.map(|((id, to), its)| its.of_batch(*id, to)).collect();
         (log, restored)
     }
 }

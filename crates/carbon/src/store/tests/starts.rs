@@ -328,8 +328,10 @@ fn a_failed_commit_that_a_start_finds_is_there_at_the_next_start_too() {
     assert_eq!(before.len(), 8);
     log.commit(&restored.told(append([10]))).unwrap();
     drop(log);
-    let (after, ..) = found();
+    let (after, _, restored) = found();
     assert!(after.is_superset(&before), "{before:?}, then {after:?}");
+    // It was counted once, although it is there.
+    assert!(restored.lost().is_empty(), "{:?}", restored.lost());
 }
 
 /// The next `begin` did not say any more what the loss was part of, and what was settled hid the
@@ -352,4 +354,31 @@ fn a_loss_that_a_segment_without_a_record_has_told_hides_no_later_one() {
         }
     }
     assert!(open(dir).1.lost().is_empty());
+}
+
+/// The numbers of what it had began at an offset in bytes of the next one: where that was above
+/// them, the loss was counted at every start, and where it was below, other batches that were done
+/// hid it.
+#[test]
+fn a_segment_that_is_gone_is_counted_once() {
+    for done_before in [0, 200] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let (mut log, _) = open(dir);
+        for id in 0..=done_before {
+            log.commit(&append([2 * id + 2])).unwrap();
+            log.commit(&done(&[("a", 2 * id), ("b", 2 * id)])).unwrap();
+        }
+        let numbers = folder::segments(dir).unwrap();
+        for id in [1001, 1003] {
+            open(dir).0.commit(&append([id])).unwrap();
+        }
+        let gone = folder::segments(dir).unwrap()[numbers.len()];
+        fs::remove_file(folder::segment(dir, gone)).unwrap();
+        let expected = [(name("a"), POINTS), (name("b"), POINTS)].into();
+        let (mut log, restored) = open(dir);
+        assert_eq!(restored.lost(), expected, "behind {done_before} batches");
+        log.commit(&restored.told(append([1005]))).unwrap();
+        assert!(open(dir).1.lost().is_empty());
+    }
 }
