@@ -73,6 +73,8 @@ pub(crate) struct Accounting {
     /// Upper limit of `piece`, seconds. It falls below an hour if slurmdbd refuses requests for a
     /// longer time than MaxQueryTimeRange.
     longest_piece: i64,
+    /// Largest number of jobs in a request for their steps. It is halved when one fails.
+    most_measured: usize,
     counters: ReplyCounters,
     report: Report,
 }
@@ -93,6 +95,7 @@ impl Accounting {
             ahead_since: None,
             piece: FIRST_PIECE,
             longest_piece: HOUR,
+            most_measured: steps::MOST_JOBS,
             counters: ReplyCounters::default(),
             report: Report::default(),
         }
@@ -262,26 +265,16 @@ impl Accounting {
         now: i64,
     ) -> Result<(), Ending> {
         let ledger = self.ledger.as_ref().ok_or(Ending::Cut)?;
-        if let Some(mut measuring) = work.measuring.take_if(|_| is_too_wide(&outcome)) {
+        if let Some(mut measuring) =
+            work.measuring.take_if(|_| outcome.as_ref().is_err_and(is_too_wide))
+        {
             measuring.narrow();
             return self.measure(work, measuring, now);
         }
-        let reading = outcome.map_err(|error| {
-            one_more(&mut self.counters.readings_failed);
-            self.counters.duration = None;
-            self.report.failed(&error);
-            match error {
-                // The answer may have been too long, or may have taken too long.
-                SourceError::Reader(_) => self.piece = (self.piece / 2).max(1),
-                // As long as the reader's user may ask for, from then on.
-                SourceError::Refused(failure, _) if failure.errno == errno::DB_QUERY_TOO_WIDE => {
-                    self.piece = (self.piece / 2).max(1);
-                    self.longest_piece = self.piece;
-                }
-                _ => {}
-            }
-            Ending::Cut
-        })?;
+        let reading = match outcome {
+            Ok(reading) => reading,
+            Err(error) => return self.note_failure(work, &error, now),
+        };
         if reading.cluster.as_deref() != Some(&ledger.counts().cluster) {
             debug!("slurm.conf is another cluster's now");
             return Err(Ending::Cut);
@@ -299,15 +292,48 @@ impl Accounting {
         let measuring = match work.measuring.take() {
             Some(mut measuring) => {
                 measuring.add(&finished.used, took);
+                self.most_measured = self.most_measured.saturating_mul(2).min(steps::MOST_JOBS);
                 measuring
             }
             None if finished.unproved => {
                 self.report.unproved(work.oldest.or(ledger.latest()));
                 return Err(Ending::Unproved);
             }
-            None => Measuring::begin(*finished, took, &work.round, ledger),
+            None => Measuring::begin(*finished, took, self.most_measured, &work.round, ledger),
         };
         self.measure(work, measuring, now)
+    }
+
+    /// Notes that a request has failed: slurmdbd's answer may have been too long, or may have taken
+    /// too long. The next request is for half as much.
+    fn note_failure(
+        &mut self,
+        work: &mut RoundUnderWay,
+        error: &SourceError,
+        now: i64,
+    ) -> Result<(), Ending> {
+        one_more(&mut self.counters.readings_failed);
+        self.counters.duration = None;
+        self.report.failed(error);
+        if !matches!(error, SourceError::Reader(_) | SourceError::Refused(..)) {
+            return Err(Ending::Cut);
+        }
+        if let Some(mut measuring) = work.measuring.take() {
+            let is_one_lost = measuring.narrow();
+            self.most_measured = measuring.most();
+            // Otherwise the steps of one job would hold up all that ended before. Two in a round,
+            // and slurmdbd may have gone away.
+            if is_one_lost && !std::mem::replace(&mut work.has_lost_steps, true) {
+                return self.measure(work, measuring, now);
+            }
+            return Err(Ending::Cut);
+        }
+        self.piece = (self.piece / 2).max(1);
+        if is_too_wide(error) {
+            // As long as the reader's user may ask for, from then on.
+            self.longest_piece = self.piece;
+        }
+        Err(Ending::Cut)
     }
 
     /// Requests what the steps of the piece's next jobs have used. If that is known of all, adds
@@ -458,9 +484,8 @@ fn come_back(
     }
 }
 
-fn is_too_wide(outcome: &Outcome) -> bool {
-    matches!(outcome, Err(SourceError::Refused(failure,
-        _)) if failure.errno == errno::DB_QUERY_TOO_WIDE)
+fn is_too_wide(error: &SourceError) -> bool {
+    matches!(error, SourceError::Refused(failure, _) if failure.errno == errno::DB_QUERY_TOO_WIDE)
 }
 
 /// Returns the moments, Unix seconds, at which slurmdbd should have a row next to a piece that

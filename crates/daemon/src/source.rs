@@ -30,7 +30,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 pub(crate) use self::locate::{NoReader, ReaderKind, TOKEN};
-use self::process::ProcessError;
+pub(crate) use self::process::ProcessError;
 use self::stderr::LastLines;
 use self::supervisor::ReaderSupervisor;
 use crate::config::SlurmSettings;

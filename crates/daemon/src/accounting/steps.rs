@@ -9,7 +9,7 @@ use super::plan::{AHEAD, Plan};
 
 /// Largest number of jobs in one request for their steps. Each job is a query of its own to
 /// slurmdbd's database, with any number of steps.
-const MOST_JOBS: usize = 1000;
+pub(super) const MOST_JOBS: usize = 1000;
 
 /// Jobs whose steps are read. They count once all requests are answered; if a request fails, the
 /// round ends without them.
@@ -30,10 +30,11 @@ pub(super) struct Measuring {
 
 impl Measuring {
     /// Begins with those jobs in `finished` that `round` would count. `elapsed` is the time that
-    /// reading them took, µs.
+    /// reading them took, µs. The first request is for `most` jobs.
     pub(super) fn begin(
         finished: Finished,
         elapsed: u64,
+        most: usize,
         round: &FinishedRound,
         ledger: &FinishedLedger,
     ) -> Self {
@@ -41,7 +42,7 @@ impl Measuring {
         left.sort_unstable_by_key(|job| job.start);
         let requested = Vec::new();
         let lost = Vec::new();
-        Self { finished, elapsed, left, requested, most: MOST_JOBS, lost }
+        Self { finished, elapsed, left, requested, most, lost }
     }
 
     /// Returns the next request at `now`, Unix seconds; `None` if all steps are known. slurmdbd
@@ -77,16 +78,28 @@ impl Measuring {
         self.lost.extend(missing);
     }
 
-    /// Divides the request under way, which slurmdbd refused because its time is too long for this
-    /// user: half as many jobs may have a shorter time. A single job's steps cannot be had.
-    pub(super) fn narrow(&mut self) {
+    /// Divides the request under way, which has failed: half as many jobs may have a shorter time,
+    /// which slurmdbd does not refuse to this user, or fewer steps. A single job's steps cannot be
+    /// had; returns whether it was one.
+    pub(super) fn narrow(&mut self) -> bool {
         let mut requested = std::mem::take(&mut self.requested);
         if let [job] = requested[..] {
             self.lost.push(job.id);
-        } else {
-            self.most = (requested.len() / 2).max(1);
-            self.left.append(&mut requested);
+            return true;
         }
+        self.most = (requested.len() / 2).max(1);
+        self.left.append(&mut requested);
+        false
+    }
+
+    /// Largest number of jobs in the next request.
+    pub(super) const fn most(&self) -> usize {
+        self.most
+    }
+
+    #[cfg(test)]
+    pub(super) fn requested(&self) -> impl Iterator<Item = u64> {
+        self.requested.iter().map(|job| job.id)
     }
 
     pub(super) fn done(self, round: &mut FinishedRound) -> (Finished, u64) {
@@ -116,7 +129,7 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let round = FinishedRound::new(1000, 3600, Levels::default());
         let ledger = FinishedLedger::first("c", 0);
-        let mut measuring = Measuring::begin(finished, 5, &round, &ledger);
+        let mut measuring = Measuring::begin(finished, 5, MOST_JOBS, &round, &ledger);
         let mut asked = Vec::new();
         while let Some(request) = measuring.next(&plan(), 2000) {
             let first = [1501, 1001][asked.len()];
@@ -148,7 +161,8 @@ mod tests {
             let mut ledger = FinishedLedger::first("c", 0);
             let mut count = |after: i64| {
                 let mut round = FinishedRound::new(1000 + after, 3600, Levels::default());
-                let mut measuring = Measuring::begin(finished.clone(), 5, &round, &ledger);
+                let mut measuring =
+                    Measuring::begin(finished.clone(), 5, MOST_JOBS, &round, &ledger);
                 if measuring.next(&plan(), 2000).is_some() {
                     measuring.add(answer, 1);
                 }
@@ -186,7 +200,7 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let round = FinishedRound::new(1000, 3600, Levels::default());
         let ledger = FinishedLedger::first("c", 0);
-        let mut measuring = Measuring::begin(finished, 5, &round, &ledger);
+        let mut measuring = Measuring::begin(finished, 5, MOST_JOBS, &round, &ledger);
         let mut asked = Vec::new();
         while let Some(request) = measuring.next(&plan(), 2000) {
             asked.push((request.jobs[0].0, request.jobs.len(), request.until.unwrap()));
@@ -203,7 +217,7 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let mut round = FinishedRound::new(1000, 3600, Levels::default());
         let ledger = FinishedLedger::first("c", 0);
-        let mut measuring = Measuring::begin(finished, 5, &round, &ledger);
+        let mut measuring = Measuring::begin(finished, 5, MOST_JOBS, &round, &ledger);
         let mut requests = 0;
         while let Some(request) = measuring.next(&plan(), 2000) {
             requests += 1;
@@ -234,7 +248,7 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let round = FinishedRound::new(1000, 3600, Levels::default());
         let ledger = FinishedLedger::first("c", 950);
-        let mut measuring = Measuring::begin(finished, 5, &round, &ledger);
+        let mut measuring = Measuring::begin(finished, 5, MOST_JOBS, &round, &ledger);
         let request = measuring.next(&plan(), 2000).unwrap();
         assert_eq!((request.jobs, request.since), (vec![(4, 3)], Some(950)));
         measuring.add(&[Used { id: 9, cpu: 1, is_open: false }], 1);

@@ -4,11 +4,11 @@ mod model;
 mod unproved;
 
 use slurm_points::finished::Levels;
-use slurm_snapshot::{Finished, FinishedJob, Reading, Visibility};
+use slurm_snapshot::{Finished, FinishedJob, Reading, Used, Visibility};
 
 use super::*;
 use crate::config::{Config, ReaderChoice, SlurmSettings};
-use crate::source::ReaderMemory;
+use crate::source::{ProcessError, ReaderMemory};
 use crate::survey::patient;
 
 const NOW: i64 = 1_700_000_000;
@@ -295,4 +295,53 @@ fn a_busy_hour_is_read_in_pieces_and_a_quiet_one_at_once() {
     assert_eq!(piece, HOUR);
     let end_together = (0..20).fold(HOUR, |piece, _| next_piece(piece, 1_000_000));
     assert_eq!(end_together, 1, "less than what ended in a second cannot be asked for");
+}
+
+/// Such a request ended each round where it was, and what had ended before was not read until it
+/// was too old to count.
+#[tokio::test]
+async fn a_job_whose_steps_cannot_be_had_holds_up_none_that_ended_before() {
+    const POISON: u64 = 3;
+    let mut disk = Disk::new();
+    let mut daemon = accounting(&mut disk, NOW - 9 * HOUR);
+    daemon.commit();
+    // Of a slurmdbd that was away.
+    let rows = [(1, 5 * HOUR), (2, 10), (POISON, 10), (4, 10), (5, 10)];
+    let rows: Vec<_> = rows.map(|(id, ago)| job(id, NOW - ago, NOW - ago - 9)).into();
+    let mut counted = Vec::new();
+    for minute in 0..15 {
+        let now = NOW + 60 * minute;
+        daemon.note_statistics(0, 0, now);
+        daemon.begin_round(now, now, true);
+        while let Phase::Reading(work) = &daemon.phase {
+            let outcome = match &work.measuring {
+                Some(measuring) if measuring.requested().any(|id| id == POISON) => {
+                    Err(SourceError::Reader(ProcessError::Nonsense("too late".to_owned())))
+                }
+                Some(measuring) => {
+                    let used = |id| Used { id, cpu: 7, is_open: false };
+                    let used = measuring.requested().map(used).collect();
+                    Ok(whole(Finished { used, ..Finished::default() }))
+                }
+                None => {
+                    let (from, to, _) = asked(&daemon).unwrap();
+                    let mut finished = piece(rows.clone(), from, to, false);
+                    let started = |job: &FinishedJob| (job.id, (job.id as u32, 3), job.end - 1);
+                    finished.started = finished.jobs.iter().map(started).collect();
+                    Ok(whole(finished))
+                }
+            };
+            drop(daemon.source.outcome().await);
+            daemon.take_reply(outcome, now, |_, records| {
+                disk.extend(records);
+                2
+            });
+        }
+        daemon.commit();
+        let totals = &daemon.ledger().unwrap().counts().totals;
+        counted.push(totals.get("total").map_or(0, slurm_points::finished::Tally::jobs));
+    }
+    let soon = counted.iter().position(|jobs| *jobs == 4);
+    assert!(soon.is_some_and(|minutes| minutes < 5), "{counted:?}");
+    assert_eq!(counted.last(), Some(&5), "without its steps after ten minutes");
 }

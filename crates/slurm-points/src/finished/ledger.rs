@@ -341,7 +341,9 @@ impl FinishedLedger {
     /// wrong and too early, [`FinishedLedger::raise_floor`] raises the floor again later.
     pub fn lower_floor(&mut self, now: i64) {
         let counts = &mut self.counts;
-        counts.lowered_from = counts.lowered_from.max(Some(counts.floor));
+        if counts.latest.is_some() {
+            counts.lowered_from = counts.lowered_from.max(Some(counts.floor));
+        }
         counts.floor = now;
         counts.latest = counts.latest.map(|latest| latest.min(now));
         counts.moment = counts.moment.map(|moment| moment.min(now));

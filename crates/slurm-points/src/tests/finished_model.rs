@@ -522,6 +522,9 @@ fn a_clock_that_is_years_behind_at_a_start_counts_nothing_twice() {
     let mut nothing = FinishedLedger::first("c", now);
     nothing.lower_floor(START);
     assert_eq!(nothing.floor(), START, "nothing was counted by the clock that was ahead");
+    // When the clock had walked there, what had not been counted yet was below the floor.
+    nothing.raise_floor(now);
+    assert_eq!(nothing.floor(), START, "no id is missing");
 }
 
 fn plain(id: u64, end: i64) -> FinishedJob {
