@@ -135,7 +135,7 @@ impl Route {
     }
 
     /// The daemon's ports of connections to Carbon's host.
-    fn open_ports(&self) -> Result<Vec<u16>> {
+    pub fn open_ports(&self) -> Result<Vec<u16>> {
         let table = fs::read_to_string(format!("/proc/{}/net/tcp", self.near.pid))?;
         let to_far = table.lines().filter_map(|line| {
             let mut words = line.split_whitespace().skip(1);

@@ -127,6 +127,19 @@ fn a_dead_path_is_told_from_a_receiver_that_hangs() {
     ]);
 }
 
+/// Between its opening and the next tick the newer connection is dead too, and it was never
+/// acknowledged again: no tick came for 600 s.
+#[test]
+fn a_path_that_is_dead_for_both_connections_costs_less_than_two_minutes() {
+    side_by_side(&[
+        ("our address changes", || both_die(PathFault::AnotherAddress, SHORT)),
+        ("a firewall forgets, by time", || {
+            both_die(PathFault::DropsThere, &[SHORT, BY_TIME].concat())
+        }),
+        ("the host goes while a large tick is written", gone_in_a_write),
+    ]);
+}
+
 #[test]
 fn a_path_that_is_away_for_a_moment_is_no_loss() {
     side_by_side(&[("for 8 s", || away(8, SHORT))]);
@@ -167,7 +180,38 @@ fn routed(size: Size, keys: &str) -> Result<Option<(Route, Stage)>> {
 
 /// The connections that are open die without a sign; others can be made at once.
 fn dies(fault: PathFault, size: Size, keys: &str, latest: u32) -> Result<String> {
-    let Some((route, mut stage)) = routed(size, keys)? else { return Ok(SKIPPED.to_owned()) };
+    let Some((route, stage)) = routed(size, keys)? else { return Ok(SKIPPED.to_owned()) };
+    is_soon_found(&route, stage, fault, latest)
+}
+
+/// As [`dies`], while the next connection of each destination is open.
+fn both_die(fault: PathFault, keys: &str) -> Result<String> {
+    let Some((route, mut stage)) = Route::stage(keys)? else { return Ok(SKIPPED.to_owned()) };
+    stage.plan.interval = "10s";
+    Size::Small.set(&mut stage)?;
+    let stage = stage.run()?;
+    wait::until("two connections each", Duration::from_secs(120), || {
+        route.open_ports().is_ok_and(|open| open.len() == 4)
+    })?;
+    is_soon_found(&route, stage, fault, 120)
+}
+
+/// A second connection was tried once, and then never again while the write waited.
+fn gone_in_a_write() -> Result<String> {
+    let Some((route, mut stage)) = routed(Size::Large, SHORT)? else {
+        return Ok(SKIPPED.to_owned());
+    };
+    let cut = now();
+    route.plug(&stage.folder, false)?;
+    stage.said(cut, "not connected; ticks are kept")?;
+    let took = now() - cut;
+    ensure!(took < 60.0, "after {took:.0} s");
+    route.plug(&stage.folder, true)?;
+    stage.connected(cut)?;
+    Ok(format!("closed after {took:.0} s; {}", stage.clean()?))
+}
+
+fn is_soon_found(route: &Route, mut stage: Stage, fault: PathFault, latest: u32) -> Result<String> {
     let dead = now();
     route.fail(&stage.folder, fault)?;
     stage.ticks(5)?;

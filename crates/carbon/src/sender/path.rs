@@ -8,7 +8,8 @@
 //! - bytes that are not acknowledged;
 //! - [`TRIES`] unanswered tries: none is unanswered where a program hangs;
 //! - no acknowledgement for `stall_timeout`;
-//! - after that an acknowledgement on a newer connection, because the whole path may be away;
+//! - after that an acknowledgement on a newer connection, because the whole path may be away; if
+//!   that one is silent too, on a third one;
 //! - after that one more try on the older one that is not answered either, because a kernel waits
 //!   ever longer between its tries: after 40 s without a path the newer connection was acknowledged
 //!   seconds before the older one.

@@ -5,6 +5,7 @@
 //! peer is in doubt until the answer comes. Only after `pause_timeout` it is a loss.
 
 use std::io;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
@@ -12,7 +13,8 @@ use tracing::{debug, warn};
 
 use super::SenderTask;
 use super::path::PathWatch;
-use super::state::{Event, Link, Renewal, Woken};
+use super::state::{Event, Link, Opening, Renewal, Woken};
+use crate::acks::Acks;
 use crate::connection::Stream;
 use crate::connection_error::{ConnectionError, Result};
 
@@ -50,6 +52,8 @@ pub(super) struct Links<C> {
     /// Moment of the next look at the network path; `None`: everything is acknowledged and
     /// answered.
     pub(super) look_at: Option<Instant>,
+    /// A connection that is being opened to see whether the path is dead for both others.
+    pub(super) probe: Option<Opening<C>>,
 }
 
 impl<C> Links<C> {
@@ -60,6 +64,27 @@ impl<C> Links<C> {
     /// Time for which nothing has been written to the current connection.
     pub(super) fn idle(&self) -> Duration {
         self.current.last_write.unwrap_or(self.current.since).elapsed()
+    }
+}
+
+impl<C: Stream> Links<C> {
+    /// Opens a third connection while the older of two is silent. Returns the acknowledgements on
+    /// it when it is open; nothing is written to it.
+    fn look_at_probe(&mut self) -> Option<Acks> {
+        let are_two = matches!(self.renewal, Renewal::Asked { .. } | Renewal::Opened(..));
+        if !are_two || !matches!(self.path, PathWatch::Silent(_)) {
+            self.probe = None;
+            return None;
+        }
+        let current = &self.current.stream;
+        let probe = self.probe.get_or_insert_with(|| Box::pin(current.open_again()));
+        // The next look comes within a second.
+        let Poll::Ready(opened) = probe.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        else {
+            return None;
+        };
+        self.probe = None;
+        opened.and_then(|stream| stream.acks()).ok()
     }
 }
 
@@ -117,9 +142,10 @@ impl SenderTask {
 
     /// Looks whether the network path of the older of two connections is dead; if it is, that is
     /// the error. If a single connection is silent, a newer one is opened: it shows whether the
-    /// whole path is away.
+    /// whole path is away. If there are two, both may be dead, and a third one shows it.
     pub(super) fn look_at_path<C: Stream>(&self, links: &mut Links<C>) -> Result {
         let (now, stall) = (Instant::now(), self.to.timeouts.stall);
+        let probe = links.look_at_probe();
         let current = &*links.current.stream;
         let (older, newer) = match &links.renewal {
             Renewal::Asked { old, .. } => (&*old.stream, Some(current)),
@@ -127,14 +153,17 @@ impl SenderTask {
             Renewal::Waits | Renewal::Opening(_) => (current, None),
         };
         let (acks, newer) = (older.acks()?, newer.map(Stream::acks).transpose()?);
-        links.path = links.path.after_look(acks, newer, stall, now);
+        let newest = newer.into_iter().chain(probe).min_by_key(|its| its.silent);
+        links.path = links.path.after_look(acks, newest, stall, now);
         if links.path == PathWatch::Dead {
             older.reset_at_end();
             return Err(ConnectionError::DeadPath(acks.silent));
         }
         links.look_at = Some(now + links.path.next_look(stall));
-        if links.path != PathWatch::Quiet && links.renewals_fail_since.is_none() {
-            links.renew_at = links.renew_at.min(now);
+        if links.path != PathWatch::Quiet {
+            if links.renewals_fail_since.is_none() {
+                links.renew_at = links.renew_at.min(now);
+            }
             self.renew_if_due(links);
         }
         Ok(())

@@ -105,6 +105,7 @@ impl SenderTask {
             accepts_two: false,
             renewals_fail_since: None,
             path: PathWatch::Quiet,
+            probe: None,
             look_at: None,
         }
     }

@@ -44,8 +44,9 @@ struct Scan {
     void: BTreeSet<u64>,
     /// By segment: the numbers between its last record and the next segment, and its totals.
     ends: BTreeMap<u64, (Range<u64>, Totals)>,
-    /// Every [`Done`] of the log: the number of the batch's record, destination, id, points.
-    done: BTreeSet<(u64, Arc<str>, u64, u64)>,
+    /// The points of every [`Done`] of the log, by the number of the batch's record, destination and
+    /// id. Of what two starts have counted of a record, the later one says the sum.
+    done: BTreeMap<(u64, Arc<str>, u64), u64>,
     /// The destinations that may have been written to after the last record.
     writing: Vec<Arc<str>>,
     /// By record that names states: its segment, and these states.
@@ -387,7 +388,8 @@ impl Scan {
             if let Some(its) = self.log.batches.get_mut(&id) {
                 its.due.retain(|other| *other != to);
             }
-            self.done.insert((number, to, id, points));
+            let most = self.done.entry((number, to, id)).or_default();
+            *most = points.max(*most);
         }
         for Counted { to, id, points, why } in counted {
             let count = LoggedCount { segment: Some(segment), points, why };
@@ -446,20 +448,23 @@ impl Scan {
         // were removed.
         let (mut settled, mut counted, mut damaged_records) = (Vec::new(), Vec::new(), 0_u64);
         let mut count_lost = |to: Arc<str>, numbers: Range<u64>, points: u64, only: Option<u64>| {
-            let first = (numbers.start, Arc::from(""), 0, 0);
-            let its = done.range(first..).take_while(|(number, ..)| numbers.contains(number));
+            let first = (numbers.start, Arc::from(""), 0);
+            let its = done.range(first..).take_while(|((number, ..), _)| numbers.contains(number));
             let its =
-                its.filter(|(_, name, id, _)| *name == to && only.is_none_or(|only| only == *id));
-            let points = its.fold(points, |left, (.., points)| left.saturating_sub(*points));
-            if points > 0 && *to == *RECORDS {
-                damaged_records = damaged_records.saturating_add(points);
-            } else if points > 0 {
-                let count = LoggedCount { segment: None, points, why: Why::Damaged };
+                its.filter(|((_, name, id), _)| *name == to && only.is_none_or(|only| only == *id));
+            let left = its.fold(points, |left, (_, part)| left.saturating_sub(*part));
+            if left == 0 {
+                return;
+            }
+            if *to == *RECORDS {
+                damaged_records = damaged_records.saturating_add(left);
+            } else {
+                let count = LoggedCount { segment: None, points: left, why: Why::Damaged };
                 counted.push(((numbers.start | NO_BATCH, Arc::clone(&to)), count));
             }
-            if points > 0 {
-                settled.push(Done { to, number: numbers.start, id: 0, points });
-            }
+            let before = done.get(&(numbers.start, Arc::clone(&to), 0)).copied().unwrap_or(0);
+            let all = before.saturating_add(left);
+            settled.push(Done { to, number: numbers.start, id: 0, points: all });
         };
         for Gap { numbers, lost, .. } in gaps {
             let records = numbers.end.saturating_sub(numbers.start);

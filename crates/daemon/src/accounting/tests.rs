@@ -326,7 +326,7 @@ async fn a_job_whose_steps_cannot_be_had_holds_up_none_that_ended_before() {
                 None => {
                     let (from, to, _) = asked(&daemon).unwrap();
                     let mut finished = piece(rows.clone(), from, to, false);
-                    let started = |job: &FinishedJob| (job.id, (job.id as u32, 3), job.end - 1);
+                    let started = |job: &FinishedJob| (job.id, (7, 3), job.end - 1);
                     finished.started = finished.jobs.iter().map(started).collect();
                     Ok(whole(finished))
                 }

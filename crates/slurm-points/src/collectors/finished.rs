@@ -45,7 +45,7 @@ const EFFICIENCY: Setting = Setting {
     comment: "\
 The CPU time that finished jobs have used too, from their steps: a query to slurmdbd's database
 for each job, once. Needs slurmdbd and JobAcctGatherType. A job counts when its steps have ended
-too, at the latest 3 minutes after it is first seen.",
+too, at the latest 10 minutes after it is first seen.",
 };
 
 pub(super) const COLLECTOR: Collector = Collector {
