@@ -315,6 +315,7 @@ impl Accounting {
         one_more(&mut self.counters.readings_failed);
         self.counters.duration = None;
         self.report.failed(error);
+        // Otherwise slurmdbd was not asked.
         if !matches!(error, SourceError::Reader(_) | SourceError::Refused(..)) {
             return Err(Ending::Cut);
         }

@@ -68,6 +68,11 @@ impl<C> Links<C> {
 }
 
 impl<C: Stream> Links<C> {
+    /// Nothing is left to look at on the network path.
+    pub(super) fn end_looks(&mut self) {
+        (self.path, self.look_at, self.probe) = (PathWatch::Quiet, None, None);
+    }
+
     /// Opens a third connection while the older of two is silent. Returns the acknowledgements on
     /// it when it is open; nothing is written to it.
     fn look_at_probe(&mut self) -> Option<Acks> {
@@ -78,7 +83,7 @@ impl<C: Stream> Links<C> {
         }
         let current = &self.current.stream;
         let probe = self.probe.get_or_insert_with(|| Box::pin(current.open_again()));
-        // The next look comes within a second.
+        // It wakes nobody: the next look comes within a second.
         let Poll::Ready(opened) = probe.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         else {
             return None;

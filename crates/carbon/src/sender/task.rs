@@ -233,8 +233,7 @@ impl SenderTask {
     /// is nothing to look at before the next tick.
     fn look_if_due<C: Stream>(&self, links: &mut Links<C>, is_unacked: bool) -> Result {
         if !is_unacked && !links.renewal.is_asked() {
-            links.path = PathWatch::Quiet;
-            links.look_at = None;
+            links.end_looks();
         } else if self.next_look(links) <= Instant::now() {
             self.look_at_path(links)?;
         }

@@ -166,6 +166,7 @@ impl<'a> Daemon<'a> {
     fn commit(&mut self, changes: Changes) -> Result<(), StoreError> {
         let first = self.truths.len();
         self.truth.attempt(&changes);
+        self.truth.write_again(&self.owed);
         self.note_truth();
         let changes = std::mem::take(&mut self.owed).and(changes);
         let mut pieces = changes.pieces(self.log.max_bytes).into_iter();
@@ -182,10 +183,6 @@ impl<'a> Daemon<'a> {
                     self.note_truth();
                 }
                 Err(error) => {
-                    let pairs = piece.append.iter();
-                    let pairs =
-                        pairs.flat_map(|its| its.due.iter().map(|to| (Arc::clone(to), its.id)));
-                    self.truth.perhaps_twice.extend(pairs);
                     // A start may find its record, which drops what `max_bytes` has no room for.
                     if self.log.max_bytes < MAX_BYTES {
                         let dropped: Vec<u64> = self.log.batches.keys().copied().collect();

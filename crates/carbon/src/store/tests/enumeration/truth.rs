@@ -52,9 +52,9 @@ pub(super) struct Truth {
     /// What may have been when an earlier run ended, and whether this one may write now.
     perhaps_written: BTreeSet<Pair>,
     is_writing: bool,
-    /// Batches of commits that have failed, which may be there all the same: if the next copy of one
-    /// is damaged, nobody knows that it was a copy, and it is counted.
-    pub(super) perhaps_twice: BTreeSet<Pair>,
+    /// Batches that were written again after their commit had failed, and may be there twice: if the
+    /// second copy is damaged, nobody knows that it was one, and it is counted.
+    perhaps_twice: BTreeSet<Pair>,
     /// A sync has failed, and a start has believed what it did not write: that is counted when it
     /// is gone, twice if it was written twice.
     pub(super) has_failed: bool,
@@ -105,6 +105,15 @@ impl Truth {
         self.is_telling = !changes.told.is_empty();
         self.newer.extend(changes.states.values().map(|bytes| value(bytes)));
         self.is_writing &= changes.writing.as_ref().is_none_or(|writing| !writing.is_empty());
+    }
+
+    /// These changes are owed since a commit has failed.
+    pub(super) fn write_again(&mut self, owed: &Changes) {
+        let pairs = |its: &AppendedBatch| {
+            let id = its.id;
+            its.due.iter().map(move |to| (Arc::clone(to), id)).collect::<Vec<_>>()
+        };
+        self.perhaps_twice.extend(owed.append.iter().flat_map(pairs));
     }
 
     /// What is proved or told need not be counted any more.
@@ -237,8 +246,8 @@ impl Truth {
             if lost < surely {
                 return Err(format!("lost: {surely} points of {to}, {lost} counted"));
             }
-            let twice = found.keys().filter(|pair| self.perhaps_twice.contains(*pair));
-            let twice = twice.filter(|(name, _)| **name == *to);
+            let twice = found.keys().filter(|pair| *pair.0 == *to && bytes != Bytes::Whole);
+            let twice = twice.filter(|pair| self.perhaps_twice.contains(*pair));
             let twice: u64 = twice.map(|(_, id)| points_of(*id)).sum();
             if lost > perhaps + twice && !self.is_unsure {
                 return Err(format!("counted: {lost} points of {to}, {perhaps} missing"));
