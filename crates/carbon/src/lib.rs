@@ -6,7 +6,7 @@
 //! Nothing here knows Slurm.
 
 #![deny(unsafe_code)]
-// A number of a record was once an offset in bytes: the name had another value in between.
+// Two variables of one name once hid a wrong number of a record.
 #![cfg_attr(not(test), warn(clippy::shadow_unrelated))]
 #![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests may wait"))]
 

@@ -64,8 +64,8 @@
 //! Not promised: damage to the very last record, and files that are removed or cut while no daemon
 //! runs, look like a power cut if no later record shows otherwise. Damage to a record may cost the
 //! counts in it. A commit whose sync failed may be on the disk all the same: if its batches' next
-//! copies are then damaged, they are counted as lost, and are sent. A start that subtracted what is
-//! in two segments hid other losses.
+//! copies are then damaged, they are counted as lost, and are sent. This is
+//! accepted: a start that subtracted them hid real losses.
 
 #[expect(clippy::disallowed_methods, reason = "only the queue's thread calls it")]
 mod disk;

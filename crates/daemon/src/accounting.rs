@@ -73,8 +73,12 @@ pub(crate) struct Accounting {
     /// Upper limit of `piece`, seconds. It falls below an hour if slurmdbd refuses requests for a
     /// longer time than MaxQueryTimeRange.
     longest_piece: i64,
-    /// Largest number of jobs in a request for their steps. It is halved when one fails.
+    /// Largest number of jobs in a request for their steps. It is halved when one fails, and
+    /// doubled when those of a piece have all been answered.
     most_measured: usize,
+    /// Jobs whose steps could not be had in a request of their own, and when that was, Unix
+    /// seconds. For an hour they are not asked for again.
+    without_steps: BTreeMap<u64, i64>,
     counters: ReplyCounters,
     report: Report,
 }
@@ -96,6 +100,7 @@ impl Accounting {
             piece: FIRST_PIECE,
             longest_piece: HOUR,
             most_measured: steps::MOST_JOBS,
+            without_steps: BTreeMap::new(),
             counters: ReplyCounters::default(),
             report: Report::default(),
         }
@@ -268,12 +273,14 @@ impl Accounting {
         if let Some(mut measuring) =
             work.measuring.take_if(|_| outcome.as_ref().is_err_and(is_too_wide))
         {
-            measuring.narrow();
+            if let Ok(most) = measuring.narrow() {
+                self.most_measured = most;
+            }
             return self.measure(work, measuring, now);
         }
         let reading = match outcome {
             Ok(reading) => reading,
-            Err(error) => return self.note_failure(work, &error, now),
+            Err(error) => return Err(self.note_failure(work, &error, now)),
         };
         if reading.cluster.as_deref() != Some(&ledger.counts().cluster) {
             debug!("slurm.conf is another cluster's now");
@@ -292,49 +299,41 @@ impl Accounting {
         let measuring = match work.measuring.take() {
             Some(mut measuring) => {
                 measuring.add(&finished.used, took);
-                self.most_measured = self.most_measured.saturating_mul(2).min(steps::MOST_JOBS);
                 measuring
             }
             None if finished.unproved => {
                 self.report.unproved(work.oldest.or(ledger.latest()));
                 return Err(Ending::Unproved);
             }
-            None => Measuring::begin(*finished, took, self.most_measured, &work.round, ledger),
+            None => {
+                self.without_steps.retain(|_, at| now.saturating_sub(*at) < HOUR);
+                Measuring::begin(*finished, took, &self.without_steps, &work.round, ledger)
+            }
         };
         self.measure(work, measuring, now)
     }
 
     /// Notes that a request has failed: slurmdbd's answer may have been too long, or may have taken
-    /// too long. The next request is for half as much.
-    fn note_failure(
-        &mut self,
-        work: &mut RoundUnderWay,
-        error: &SourceError,
-        now: i64,
-    ) -> Result<(), Ending> {
+    /// too long. So the next request is for half as much; if it was for the steps of one job, they
+    /// are given up, because they would hold up all jobs that ended before.
+    fn note_failure(&mut self, work: &mut RoundUnderWay, error: &SourceError, now: i64) -> Ending {
         one_more(&mut self.counters.readings_failed);
         self.counters.duration = None;
         self.report.failed(error);
-        // Otherwise slurmdbd was not asked.
-        if !matches!(error, SourceError::Reader(_) | SourceError::Refused(..)) {
-            return Err(Ending::Cut);
+        if !matches!(error.root(), SourceError::Reader(_) | SourceError::Refused(..)) {
+            // There is no reader that could have asked slurmdbd.
+            return Ending::Cut;
         }
-        if let Some(mut measuring) = work.measuring.take() {
-            let is_one_lost = measuring.narrow();
-            self.most_measured = measuring.most();
-            // Otherwise the steps of one job would hold up all that ended before. Two in a round,
-            // and slurmdbd may have gone away.
-            if is_one_lost && !std::mem::replace(&mut work.has_lost_steps, true) {
-                return self.measure(work, measuring, now);
-            }
-            return Err(Ending::Cut);
+        match work.measuring.take().map(|mut measuring| measuring.narrow()) {
+            Some(Ok(most)) => self.most_measured = most,
+            Some(Err(job)) => drop(self.without_steps.insert(job, now)),
+            None => self.piece = (self.piece / 2).max(1),
         }
-        self.piece = (self.piece / 2).max(1);
         if is_too_wide(error) {
             // As long as the reader's user may ask for, from then on.
             self.longest_piece = self.piece;
         }
-        Err(Ending::Cut)
+        Ending::Cut
     }
 
     /// Requests what the steps of the piece's next jobs have used. If that is known of all, adds
@@ -346,10 +345,13 @@ impl Accounting {
         now: i64,
     ) -> Result<(), Ending> {
         let ledger = self.ledger.as_ref().ok_or(Ending::Cut)?;
-        if let Some(request) = measuring.next(&self.plan, now) {
+        if let Some(request) = measuring.next(&self.plan, self.most_measured, now) {
             work.measuring = Some(measuring);
             return self.source.ask(request).then_some(()).ok_or(Ending::Cut);
         }
+        // Not sooner: the next request would fail again, and the job in it would never be asked for
+        // alone.
+        self.most_measured = self.most_measured.saturating_mul(2).min(steps::MOST_JOBS);
         let (finished, elapsed) = measuring.done(&mut work.round);
         let since = work.next_piece(self.piece).unwrap_or(work.from);
         work.round.add(&finished, elapsed, ledger);

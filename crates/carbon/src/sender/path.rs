@@ -33,8 +33,8 @@ pub(super) enum PathWatch {
     Quiet,
     /// Nothing was acknowledged for `stall_timeout`, as the look at this moment showed.
     Silent(Instant),
-    /// The newer connection was acknowledged after that look. The field is the number of tries on
-    /// the older one until then.
+    /// A newer connection, the second or the third, was acknowledged after that look. The field is
+    /// the number of tries on the older one until then.
     NewerAnswers(u32),
     /// The kernel has tried once more on the older connection, as the look at this moment showed.
     TriedAgain(Instant),

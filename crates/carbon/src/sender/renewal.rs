@@ -5,15 +5,15 @@
 //! peer is in doubt until the answer comes. Only after `pause_timeout` it is a loss.
 
 use std::io;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
 use super::SenderTask;
 use super::path::PathWatch;
-use super::state::{Event, Link, Opening, Renewal, Woken};
+use super::state::{Event, Link, Renewal, Woken};
 use crate::acks::Acks;
 use crate::connection::Stream;
 use crate::connection_error::{ConnectionError, Result};
@@ -52,8 +52,8 @@ pub(super) struct Links<C> {
     /// Moment of the next look at the network path; `None`: everything is acknowledged and
     /// answered.
     pub(super) look_at: Option<Instant>,
-    /// A connection that is being opened to see whether the path is dead for both others.
-    pub(super) probe: Option<Opening<C>>,
+    /// A third connection that is being opened, to see whether the path is dead for both others.
+    pub(super) probe: Option<oneshot::Receiver<Result<C>>>,
 }
 
 impl<C> Links<C> {
@@ -73,23 +73,32 @@ impl<C: Stream> Links<C> {
         (self.path, self.look_at, self.probe) = (PathWatch::Quiet, None, None);
     }
 
-    /// Opens a third connection while the older of two is silent. Returns the acknowledgements on
-    /// it when it is open; nothing is written to it.
+    /// The older of two connections, and the newer one, if there are two.
+    fn older_and_newer(&self) -> (&C, Option<&C>) {
+        let current = &*self.current.stream;
+        match &self.renewal {
+            Renewal::Asked { old, .. } => (&*old.stream, Some(current)),
+            Renewal::Opened(next, _) => (current, Some(next)),
+            Renewal::Waits | Renewal::Opening(_) => (current, None),
+        }
+    }
+
+    /// Opens a third connection. Returns the acknowledgements on it when it is open; nothing is
+    /// written to it.
     fn look_at_probe(&mut self) -> Option<Acks> {
-        let are_two = matches!(self.renewal, Renewal::Asked { .. } | Renewal::Opened(..));
-        if !are_two || !matches!(self.path, PathWatch::Silent(_)) {
-            self.probe = None;
+        let current = &self.current.stream;
+        let probe = self.probe.get_or_insert_with(|| {
+            let (opened, probe) = oneshot::channel();
+            let opening = current.open_again();
+            tokio::spawn(async move { drop(opened.send(opening.await)) });
+            probe
+        });
+        let found = probe.try_recv();
+        if matches!(found, Err(TryRecvError::Empty)) {
             return None;
         }
-        let current = &self.current.stream;
-        let probe = self.probe.get_or_insert_with(|| Box::pin(current.open_again()));
-        // It wakes nobody: the next look comes within a second.
-        let Poll::Ready(opened) = probe.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-        else {
-            return None;
-        };
         self.probe = None;
-        opened.and_then(|stream| stream.acks()).ok()
+        found.ok()?.and_then(|stream| stream.acks()).ok()
     }
 }
 
@@ -147,22 +156,23 @@ impl SenderTask {
 
     /// Looks whether the network path of the older of two connections is dead; if it is, that is
     /// the error. If a single connection is silent, a newer one is opened: it shows whether the
-    /// whole path is away. If there are two, both may be dead, and a third one shows it.
+    /// whole path is away. If the newer of two is silent too, a third one does.
     pub(super) fn look_at_path<C: Stream>(&self, links: &mut Links<C>) -> Result {
         let (now, stall) = (Instant::now(), self.to.timeouts.stall);
-        let probe = links.look_at_probe();
-        let current = &*links.current.stream;
-        let (older, newer) = match &links.renewal {
-            Renewal::Asked { old, .. } => (&*old.stream, Some(current)),
-            Renewal::Opened(next, _) => (current, Some(next)),
-            Renewal::Waits | Renewal::Opening(_) => (current, None),
-        };
-        let (acks, newer) = (older.acks()?, newer.map(Stream::acks).transpose()?);
-        let newest = newer.into_iter().chain(probe).min_by_key(|its| its.silent);
-        links.path = links.path.after_look(acks, newest, stall, now);
+        let (older, newer) = links.older_and_newer();
+        let (acks, mut newer) = (older.acks()?, newer.map(Stream::acks).transpose()?);
+        if let PathWatch::Silent(since) = links.path
+            && newer.is_some_and(|newer| newer.silent >= now.duration_since(since))
+        {
+            newer = links.look_at_probe();
+        }
+        links.path = links.path.after_look(acks, newer, stall, now);
         if links.path == PathWatch::Dead {
-            older.reset_at_end();
+            links.older_and_newer().0.reset_at_end();
             return Err(ConnectionError::DeadPath(acks.silent));
+        }
+        if !matches!(links.path, PathWatch::Silent(_)) {
+            links.probe = None;
         }
         links.look_at = Some(now + links.path.next_look(stall));
         if links.path != PathWatch::Quiet {
@@ -187,7 +197,7 @@ impl SenderTask {
                 self.handle_old_end(&links.current, &mut links.renewal, end)?;
                 links.accepts_two = self.state.doubted_since().is_none();
                 if !links.renewal.is_asked() {
-                    links.path = PathWatch::Quiet;
+                    links.end_looks();
                 }
                 Ok(())
             }

@@ -102,13 +102,10 @@ pub(super) struct Link<C> {
     pub(super) last_write: Option<Instant>,
 }
 
-/// A connection while it is being opened.
-pub(super) type Opening<C> = Pin<Box<dyn Future<Output = Result<C>> + Send>>;
-
 /// The phases of the renewal of the connection.
 pub(super) enum Renewal<C> {
     Waits,
-    Opening(Opening<C>),
+    Opening(Pin<Box<dyn Future<Output = Result<C>> + Send>>),
     /// The next connection is open; the moment is that at which it was opened.
     Opened(C, Instant),
     /// The old connection is half-closed, and its end is awaited.

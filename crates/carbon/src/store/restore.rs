@@ -233,8 +233,8 @@ impl Scan {
         refused.filter(|_| is_empty).map_or(Ok(unread), Err)
     }
 
-    /// Reads the segments at the end that have no record. Returns the losses that they show: what
-    /// they say of the points of others holds.
+    /// Reads the segments at the end that have no record. Returns the losses that they show: their
+    /// totals for the segments before are right.
     fn read_empty(&mut self, empty: &[(u64, Vec<u8>)]) -> Totals {
         let named = self.named.len();
         for (segment, bytes) in empty.iter().rev() {
@@ -248,8 +248,8 @@ impl Scan {
         self.named.truncate(named);
         let first = empty.last().map_or(u64::MAX, |(segment, _)| *segment);
         let shown = self.gaps.extract_if(.., |gap| gap.shown_by >= first);
-        // A `begin` shows again what the one before it has shown; what is missing in a segment is
-        // shown by that one alone.
+        // Two segments may show the same gap before them, which counts once. A gap within a segment
+        // is shown by that segment alone.
         let key = |Gap { shown_by, numbers, .. }: &Gap| {
             ((numbers.end > *shown_by).then_some(*shown_by), numbers.start)
         };

@@ -37,8 +37,6 @@ pub(super) struct RoundUnderWay {
     pub(super) is_published: bool,
     /// The piece of jobs whose steps are being requested; `None`: the jobs of a piece are.
     pub(super) measuring: Option<Measuring>,
-    /// Whether a request for the steps of one job has failed.
-    pub(super) has_lost_steps: bool,
 }
 
 /// The ways in which a round ends.
@@ -65,16 +63,7 @@ impl RoundUnderWay {
         let to = round.moment.saturating_add(AHEAD);
         round.is_silent = !is_published || rebuild.is_some();
         round.until = rebuild;
-        Self {
-            round,
-            from,
-            to,
-            quiet,
-            oldest: None,
-            is_published,
-            measuring: None,
-            has_lost_steps: false,
-        }
+        Self { round, from, to, quiet, oldest: None, is_published, measuring: None }
     }
 
     /// Returns the oldest end of the next piece, Unix seconds, if that is `piece` seconds long;

@@ -1,6 +1,6 @@
 //! Jobs that were read, while slurmdbd is asked what their steps have used.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use slurm_points::finished::{FinishedLedger, FinishedRound, StartedJob};
 use slurm_snapshot::{Finished, Request, Used, add_to};
@@ -12,7 +12,7 @@ use super::plan::{AHEAD, Plan};
 pub(super) const MOST_JOBS: usize = 1000;
 
 /// Jobs whose steps are read. They count once all requests are answered; if a request fails, the
-/// round ends without them.
+/// round ends without them, and the next one asks again.
 #[derive(Debug)]
 pub(super) struct Measuring {
     finished: Finished,
@@ -22,37 +22,37 @@ pub(super) struct Measuring {
     left: Vec<StartedJob>,
     /// Jobs whose steps are in the request under way.
     requested: Vec<StartedJob>,
-    /// Largest number of jobs in the next request.
-    most: usize,
     /// Ids of jobs whose steps slurmdbd did not return.
     lost: Vec<u64>,
 }
 
 impl Measuring {
     /// Begins with those jobs in `finished` that `round` would count. `elapsed` is the time that
-    /// reading them took, µs. The first request is for `most` jobs.
+    /// reading them took, µs. The steps of the jobs in `without_steps` are not asked for.
     pub(super) fn begin(
         finished: Finished,
         elapsed: u64,
-        most: usize,
+        without_steps: &BTreeMap<u64, i64>,
         round: &FinishedRound,
         ledger: &FinishedLedger,
     ) -> Self {
-        let mut left = round.steps_of(&finished, ledger);
+        let all = round.steps_of(&finished, ledger).into_iter();
+        let (lost, mut left): (Vec<_>, Vec<_>) =
+            all.partition(|job| without_steps.contains_key(&job.id));
         left.sort_unstable_by_key(|job| job.start);
-        let requested = Vec::new();
-        let lost = Vec::new();
-        Self { finished, elapsed, left, requested, most, lost }
+        let lost = lost.into_iter().map(|job| job.id).collect();
+        Self { finished, elapsed, left, requested: Vec::new(), lost }
     }
 
-    /// Returns the next request at `now`, Unix seconds; `None` if all steps are known. slurmdbd
+    /// Returns the next request at `now`, Unix seconds, for `most` jobs at most; `None` if all steps
+    /// are known. slurmdbd
     /// returns steps only if the job was submitted within the requested time. A job whose
     /// submission lies ahead of `now` is requested alone, so that it makes that time long for no
     /// other.
-    pub(super) fn next(&mut self, plan: &Plan, now: i64) -> Option<Request> {
+    pub(super) fn next(&mut self, plan: &Plan, most: usize, now: i64) -> Option<Request> {
         let last = self.left.last()?;
         let is_ahead = |job: &StartedJob| job.submit > now;
-        let most = if is_ahead(last) { 1 } else { self.most };
+        let most = if is_ahead(last) { 1 } else { most };
         let together =
             self.left.iter().rev().take(most).take_while(|job| most == 1 || !is_ahead(job)).count();
         self.requested = self.left.split_off(self.left.len().saturating_sub(together));
@@ -78,23 +78,18 @@ impl Measuring {
         self.lost.extend(missing);
     }
 
-    /// Divides the request under way, which has failed: half as many jobs may have a shorter time,
-    /// which slurmdbd does not refuse to this user, or fewer steps. A single job's steps cannot be
-    /// had; returns whether it was one.
-    pub(super) fn narrow(&mut self) -> bool {
+    /// Takes back the request under way, which has failed. Returns how many jobs the next one may be
+    /// for: half as many may have a shorter time, which slurmdbd does not refuse to this user, or
+    /// fewer steps. An error is the id of the one job that it was for, whose steps cannot be had.
+    pub(super) fn narrow(&mut self) -> Result<usize, u64> {
         let mut requested = std::mem::take(&mut self.requested);
         if let [job] = requested[..] {
             self.lost.push(job.id);
-            return true;
+            return Err(job.id);
         }
-        self.most = (requested.len() / 2).max(1);
+        let half = (requested.len() / 2).max(1);
         self.left.append(&mut requested);
-        false
-    }
-
-    /// Largest number of jobs in the next request.
-    pub(super) const fn most(&self) -> usize {
-        self.most
+        Ok(half)
     }
 
     #[cfg(test)]
@@ -129,9 +124,9 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let round = FinishedRound::new(1000, 3600, Levels::default());
         let ledger = FinishedLedger::first("c", 0);
-        let mut measuring = Measuring::begin(finished, 5, MOST_JOBS, &round, &ledger);
+        let mut measuring = Measuring::begin(finished, 5, &BTreeMap::new(), &round, &ledger);
         let mut asked = Vec::new();
-        while let Some(request) = measuring.next(&plan(), 2000) {
+        while let Some(request) = measuring.next(&plan(), MOST_JOBS, 2000) {
             let first = [1501, 1001][asked.len()];
             assert_eq!((request.since, request.until), (Some(first), Some(2000 + AHEAD)));
             let used = |job: &(u32, u32)| Used { id: u64::from(job.0) - 5, cpu: 7, is_open: false };
@@ -162,8 +157,8 @@ mod tests {
             let mut count = |after: i64| {
                 let mut round = FinishedRound::new(1000 + after, 3600, Levels::default());
                 let mut measuring =
-                    Measuring::begin(finished.clone(), 5, MOST_JOBS, &round, &ledger);
-                if measuring.next(&plan(), 2000).is_some() {
+                    Measuring::begin(finished.clone(), 5, &BTreeMap::new(), &round, &ledger);
+                if measuring.next(&plan(), MOST_JOBS, 2000).is_some() {
                     measuring.add(answer, 1);
                 }
                 let (finished, _) = measuring.done(&mut round);
@@ -200,9 +195,9 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let round = FinishedRound::new(1000, 3600, Levels::default());
         let ledger = FinishedLedger::first("c", 0);
-        let mut measuring = Measuring::begin(finished, 5, MOST_JOBS, &round, &ledger);
+        let mut measuring = Measuring::begin(finished, 5, &BTreeMap::new(), &round, &ledger);
         let mut asked = Vec::new();
-        while let Some(request) = measuring.next(&plan(), 2000) {
+        while let Some(request) = measuring.next(&plan(), MOST_JOBS, 2000) {
             asked.push((request.jobs[0].0, request.jobs.len(), request.until.unwrap()));
             measuring.add(&[], 1);
         }
@@ -217,12 +212,12 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let mut round = FinishedRound::new(1000, 3600, Levels::default());
         let ledger = FinishedLedger::first("c", 0);
-        let mut measuring = Measuring::begin(finished, 5, MOST_JOBS, &round, &ledger);
-        let mut requests = 0;
-        while let Some(request) = measuring.next(&plan(), 2000) {
+        let mut measuring = Measuring::begin(finished, 5, &BTreeMap::new(), &round, &ledger);
+        let (mut requests, mut most) = (0, MOST_JOBS);
+        while let Some(request) = measuring.next(&plan(), most, 2000) {
             requests += 1;
             if request.jobs.iter().any(|(job, _)| *job == 3) {
-                measuring.narrow();
+                most = measuring.narrow().unwrap_or(most);
             } else {
                 let used: Vec<Used> = request
                     .jobs
@@ -248,10 +243,10 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let round = FinishedRound::new(1000, 3600, Levels::default());
         let ledger = FinishedLedger::first("c", 950);
-        let mut measuring = Measuring::begin(finished, 5, MOST_JOBS, &round, &ledger);
-        let request = measuring.next(&plan(), 2000).unwrap();
+        let mut measuring = Measuring::begin(finished, 5, &BTreeMap::new(), &round, &ledger);
+        let request = measuring.next(&plan(), MOST_JOBS, 2000).unwrap();
         assert_eq!((request.jobs, request.since), (vec![(4, 3)], Some(950)));
         measuring.add(&[Used { id: 9, cpu: 1, is_open: false }], 1);
-        assert!(measuring.next(&plan(), 2000).is_none());
+        assert!(measuring.next(&plan(), MOST_JOBS, 2000).is_none());
     }
 }
