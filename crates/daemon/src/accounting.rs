@@ -302,6 +302,16 @@ impl Accounting {
                 measuring
             }
             None if finished.unproved => {
+                // After failures the piece is short, and a ledger without a job has nothing that
+                // proves it.
+                let longer = self.piece.saturating_mul(2).min(self.longest_piece);
+                let since = work.next_piece(self.piece).unwrap_or(work.from);
+                if known(work, since, ledger, self.watermark.read_until).is_empty()
+                    && work.next_piece(longer).is_some_and(|earlier| earlier < since)
+                {
+                    self.piece = longer;
+                    return self.ask(work);
+                }
                 self.report.unproved(work.oldest.or(ledger.latest()));
                 return Err(Ending::Unproved);
             }

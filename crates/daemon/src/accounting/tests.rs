@@ -23,9 +23,26 @@ pub(super) fn whole(finished: Finished) -> Box<Reading> {
     })
 }
 
+/// The error of a reader that was killed for its silence, and of each request until the next one.
+pub(super) fn killed() -> SourceError {
+    let error = ProcessError::Nonsense("too late".to_owned());
+    SourceError::Resting(Arc::new(SourceError::Reader(error)))
+}
+
 /// A job that ended then, whose number is `id`.
 pub(super) fn job(id: u64, end: i64, submit: i64) -> FinishedJob {
-    FinishedJob { id, end, submit, state: 3, tasks: 1, wait: Some(1), ..FinishedJob::default() }
+    // Two rows of one job and one submission are runs of that job.
+    let job = u32::try_from(id).unwrap();
+    FinishedJob {
+        id,
+        job,
+        end,
+        submit,
+        state: 3,
+        tasks: 1,
+        wait: Some(1),
+        ..FinishedJob::default()
+    }
 }
 
 /// What the reader makes of slurmdbd's rows for a piece, of which some may have ended before it.
@@ -316,8 +333,7 @@ async fn jobs_whose_steps_cannot_be_had_hold_up_none_that_ended_before() {
         while let Phase::Reading(work) = &daemon.phase {
             let outcome = match &work.measuring {
                 Some(measuring) if measuring.requested().any(|id| POISON.contains(&id)) => {
-                    let error = ProcessError::Nonsense("too late".to_owned());
-                    Err(SourceError::Resting(Arc::new(SourceError::Reader(error))))
+                    Err(killed())
                 }
                 Some(measuring) => {
                     let used = |id| Used { id, cpu: 7, is_open: false };

@@ -102,7 +102,7 @@ impl ReaderOutput {
 mod tests {
     use std::io::Write as _;
     use std::thread;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
 
@@ -165,16 +165,16 @@ mod tests {
             while far.write_all(&zeros).is_ok() {}
         });
         assert!(output.begin_request());
-        let (mut longest, mut last) = (Duration::ZERO, Instant::now());
+        // A count, not a time: on a busy host everybody waits.
+        let mut turns = 0;
         let length = tokio::select! {
             line = output.next_line() => line.unwrap().len(),
             () = async { loop {
-                longest = longest.max(last.elapsed());
-                last = Instant::now();
+                turns += 1;
                 tokio::task::yield_now().await;
             } } => 0,
         };
-        assert!(length >= LONGEST_LINE && longest < Duration::from_secs(1), "{longest:?}");
+        assert!(length >= LONGEST_LINE && turns > 5, "{turns}");
         drop(output);
         writer.join().unwrap();
     }

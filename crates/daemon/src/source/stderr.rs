@@ -249,8 +249,11 @@ fn is_of_the_range(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use std::os::fd::OwnedFd;
+    use std::sync::LazyLock;
 
     use tokio::io::AsyncWriteExt;
+    use tracing::Dispatch;
+    use tracing::subscriber::NoSubscriber;
     use tracing_subscriber::fmt::MakeWriter;
 
     use super::*;
@@ -279,6 +282,10 @@ mod tests {
 
     /// A log of warnings, until the guard is dropped, and a reader's stderr with both its ends.
     fn log_and_pipe() -> (Log, impl Drop, Receiver, tokio::net::unix::pipe::Sender) {
+        // If there is one subscriber, tracing decides whether a line is wanted on the thread that
+        // comes to it first: that of a test without a subscriber switched it off for all.
+        static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
+        LazyLock::force(&SECOND);
         let log = Log::default();
         let subscriber =
             tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(log.clone());

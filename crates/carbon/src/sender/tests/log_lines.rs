@@ -1,10 +1,10 @@
 //! Tests of the log's lines about an outage, and of their number.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use tempfile::NamedTempFile;
-use tracing::Level;
-use tracing::subscriber::{DefaultGuard, set_default};
+use tracing::subscriber::{DefaultGuard, NoSubscriber, set_default};
+use tracing::{Dispatch, Level};
 
 use super::world::{self, ReceiverKind, ReceiverState};
 use super::*;
@@ -12,6 +12,10 @@ use crate::queue::tests::{disk_answers, disk_hangs};
 
 /// Writes the lines that this thread logs from INFO on into a file.
 fn log() -> (NamedTempFile, DefaultGuard) {
+    // If there is one subscriber, tracing decides whether a line is wanted on the thread that comes
+    // to it first: that of a test without a subscriber switched it off for all.
+    static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
+    LazyLock::force(&SECOND);
     let written = NamedTempFile::new().unwrap();
     let writer = Arc::new(written.reopen().unwrap());
     let subscriber =

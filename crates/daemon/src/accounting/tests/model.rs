@@ -1,13 +1,13 @@
-//! The rule of a round against a slurmdbd that fails without a word: its queries fail, its rows are
-//! requeued and purged, nothing ends for hours, and the daemon is killed before and after commits.
-//! The truth is a list of the jobs that ended.
+//! The rule of a round against a slurmdbd that fails without a word: its queries fail, it is silent
+//! until the reader is killed, its rows are requeued and purged, nothing ends for hours, and the
+//! daemon is killed before and after commits. The truth is a list of the jobs that ended.
 
 use std::collections::BTreeMap;
 
 use slurm_points::finished::{Counts, HOUR};
 use slurm_snapshot::{Finished, FinishedJob};
 
-use super::{Disk, accounting, asked, job, piece, whole};
+use super::{Disk, accounting, asked, job, killed, piece, whole};
 use crate::accounting::plan::AHEAD;
 use crate::accounting::{Accounting, Records};
 
@@ -24,6 +24,8 @@ struct World {
     runs: bool,
     /// How many of eight statements fail: they return nothing, and no error.
     failing: u8,
+    /// How many of eight requests cost the reader its life, because slurmdbd is silent.
+    silent: u8,
     /// MaxQueryTimeRange, s.
     range: i64,
     /// Every row that has ended, once.
@@ -44,6 +46,7 @@ impl World {
             untold: Vec::new(),
             runs: false,
             failing: 0,
+            silent: 0,
             range: if seed.is_multiple_of(2) { i64::MAX } else { 48 * HOUR },
             truth: 0,
             settled: START,
@@ -69,12 +72,12 @@ impl World {
         } else {
             self.random.i64(1..90)
         };
-        match self.random.u8(0..14) {
+        match self.random.u8(0..16) {
             0..4 => (0..self.random.u8(0..9)).for_each(|_| self.end_a_job(true)),
             4 => self.end_a_job(false),
             5 => self.rows.append(&mut self.untold),
             6 | 7 => self.failing = [0, 4, 8][self.random.usize(0..3)],
-            8 => self.failing = 0,
+            8 => (self.failing, self.silent) = (0, 0),
             9 => self.runs = !self.runs,
             10 => {
                 // The newest one is requeued: its row changes, and another run begins.
@@ -84,6 +87,7 @@ impl World {
             // Without the rows on one side of it, a long time without jobs is not proved.
             11 if self.range == i64::MAX => self.rows.retain(|job| job.end >= self.settled),
             12 => self.daemon = None,
+            13 | 14 => self.silent = [0, 4, 8][self.random.usize(0..3)],
             _ => {}
         }
     }
@@ -132,21 +136,22 @@ impl World {
         let mut is_newest = true;
         while let Some((from, to, known)) = asked(&daemon) {
             let finished = self.answer(from, to, &known);
-            let is_proved = !finished.unproved;
+            let is_silent = self.random.u8(0..8) < self.silent;
+            let is_proved = !is_silent && !finished.unproved;
+            let outcome = if is_silent { Err(killed()) } else { Ok(whole(finished)) };
             // There is no reader behind the request.
             drop(daemon.source.outcome().await);
-            let reading = whole(finished);
             let keep = |counts: Option<&Counts>, records: Records| {
                 kept = Some((counts.cloned(), records));
                 2
             };
-            let unproved = daemon.take_reply(Ok(reading), self.now, keep);
+            let unproved = daemon.take_reply(outcome, self.now, keep);
             assert!(
                 is_proved || !is_newest || kept.is_none(),
                 "a round that is not proved counts nothing"
             );
             assert!(unproved.is_none() || !is_proved);
-            is_newest = false;
+            is_newest &= !is_proved;
             if may_die && self.random.u8(0..60) == 0 {
                 return;
             }
@@ -174,7 +179,7 @@ impl World {
 
     /// Everything works again, and one more job ends: then all is counted, within a few rounds.
     async fn settle(&mut self) {
-        self.failing = 0;
+        (self.failing, self.silent) = (0, 0);
         self.rows.append(&mut self.untold);
         self.end_a_job(true);
         for _ in 0..20 {
@@ -206,7 +211,12 @@ async fn every_job_is_counted_once_whatever_fails_inside_slurmdbd_and_no_round_i
         let mut world = World::new(seed);
         world.round(false).await;
         for _ in 0..6 {
-            for _ in 0..25 {
+            // Also before any job is known.
+            for _ in 0..world.random.u8(1..50) {
+                // What waits for longer than `catch_up` may be lost.
+                if world.now - world.settled > 18 * HOUR {
+                    break;
+                }
                 world.something_happens();
                 world.round(true).await;
             }
