@@ -182,7 +182,7 @@ mod tests {
         let start = Instant::now();
         alarm.at(Duration::ZERO).await.unwrap();
         alarm.at(now() - Duration::from_secs(60)).await.unwrap();
-        assert!(start.elapsed() < Duration::from_secs(1));
+        assert!(start.elapsed() < Duration::from_secs(20));
     }
 
     #[tokio::test]
