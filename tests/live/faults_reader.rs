@@ -34,7 +34,7 @@ fn a_reader_that_misbehaves_once_is_replaced_once_and_costs_at_most_three_reques
         })
     }
     fn hangs(bad: &str) -> Result<String> {
-        misbehaves(bad, "gave no response within 2 s", "2s").map(|(news, figures)| {
+        misbehaves(bad, "gave no response within 6 s", "6s").map(|(news, figures)| {
             assert_eq!(news, [DOWN, UP]);
             figures
         })
@@ -160,7 +160,7 @@ fn a_slurm_conf_that_no_reader_starts_with_leaves_the_one_that_runs() {
     let conf = folder.write("slurm.conf", "ClusterName=whole\n").unwrap();
     let body = "grep -q '=' \"$2\" || { echo 'fatal: half a line' >&2; exit 1; }\nhello; serve";
     let reader = Imitation::new(&folder, "reader", body).unwrap();
-    let slurm = format!("{}conf = \"{conf}\"\ntimeout = \"2s\"", reader.toml());
+    let slurm = format!("{}conf = \"{conf}\"\ntimeout = \"10s\"", reader.toml());
     // A second reader may be there while it starts.
     let mut daemon = Daemon::start_surveying(&folder, &slurm, "").unwrap();
     daemon.tick_with(true, 0.0, SOON).unwrap();
@@ -264,7 +264,7 @@ fn misbehaves(bad: &str, words: &str, timeout: &str) -> Result<(Vec<String>, Str
     let failed = recorded.last("readings_failed");
     assert!(failed <= 3.0, "{failed} requests failed: {news:?}");
     let missed = recorded.own("slurmctld_up").into_values().filter(|&up| up < 0.5).count();
-    assert!((missed as f64) <= 4.0 + DELAY, "{missed} ticks without a reading: {news:?}");
+    assert!((missed as f64) <= 8.0 + DELAY, "{missed} ticks without a reading: {news:?}");
     Ok((news, format!("{missed} ticks without a reading, {failed} requests failed")))
 }
 

@@ -12,7 +12,7 @@ mod report;
 mod steps;
 mod watermark;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +23,10 @@ use slurm_snapshot::{Reply, ReplyKind, errno, one_more};
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
-use self::phase::{Ending, Phase, RoundUnderWay};
+use self::phase::{Ending, HeavySpan, Phase, RoundUnderWay};
 pub(crate) use self::plan::Plan;
 use self::report::Report;
-use self::steps::Measuring;
+use self::steps::{Measuring, Suspects};
 use self::watermark::Watermark;
 use crate::source::{Outcome, Source, SourceError};
 
@@ -37,6 +37,13 @@ const MOST_JOBS: usize = 4000;
 /// Length of the first piece of end times that is read, seconds. The number of jobs that end in an
 /// hour is not known then.
 const FIRST_PIECE: i64 = 60;
+
+/// Length of the longest piece, seconds. One that has jobs is an hour long at most; one of which
+/// nothing proves that it has none may be longer.
+const LONGEST_PIECE: i64 = 12 * HOUR;
+
+/// Number of heavy spans that are remembered.
+const MOST_HEAVY: usize = 64;
 
 /// Time for which counted jobs may lie far ahead of the clock, before the clock is taken to be
 /// right.
@@ -70,15 +77,13 @@ pub(crate) struct Accounting {
     ahead_since: Option<(Instant, i64)>,
     /// Length of the next piece of end times, seconds.
     piece: i64,
-    /// Upper limit of `piece`, seconds. It falls below an hour if slurmdbd refuses requests for a
-    /// longer time than MaxQueryTimeRange.
+    /// Upper limit of `piece`, seconds. It falls if slurmdbd refuses requests for a longer time than
+    /// MaxQueryTimeRange.
     longest_piece: i64,
-    /// Largest number of jobs in a request for their steps. It is halved when one fails, and
-    /// doubled when those of a piece have all been answered.
-    most_measured: usize,
-    /// Jobs whose steps could not be had in a request of their own, and when that was, Unix
-    /// seconds. For an hour they are not asked for again.
-    without_steps: BTreeMap<u64, i64>,
+    /// Spans of end times that are read in short pieces, the newest found first: `piece` would grow
+    /// again before a round reaches them.
+    heavy: VecDeque<HeavySpan>,
+    suspects: Suspects,
     counters: ReplyCounters,
     report: Report,
 }
@@ -98,9 +103,9 @@ impl Accounting {
             renamed_since: None,
             ahead_since: None,
             piece: FIRST_PIECE,
-            longest_piece: HOUR,
-            most_measured: steps::MOST_JOBS,
-            without_steps: BTreeMap::new(),
+            longest_piece: LONGEST_PIECE,
+            heavy: VecDeque::new(),
+            suspects: Suspects::default(),
             counters: ReplyCounters::default(),
             report: Report::default(),
         }
@@ -113,6 +118,8 @@ impl Accounting {
             // What was read for another plan is read again.
             self.give_up();
             self.watermark.read_all();
+            // The reader's user, or what slurmdbd allows this user, may be another.
+            self.longest_piece = LONGEST_PIECE;
         }
         if let (Phase::GivenUp, Some(_)) = (&self.phase, &source) {
             // The answer to the old reader's request never comes.
@@ -218,8 +225,8 @@ impl Accounting {
         let unread = ledger.unread_from(now);
         let from = from.map_or(unread, |from| from.max(unread));
         let quiet = self.watermark.quiet;
-        let work = Box::new(RoundUnderWay::new(round, from, quiet, self.rebuild, counts));
-        match self.ask(&work) {
+        let mut work = Box::new(RoundUnderWay::new(round, from, quiet, self.rebuild, counts));
+        match self.ask(&mut work) {
             Ok(()) => {
                 self.report.in_time();
                 self.phase = Phase::Reading(work);
@@ -231,12 +238,23 @@ impl Accounting {
     }
 
     /// Requests the next piece of the round, or returns how the round ends.
-    fn ask(&self, work: &RoundUnderWay) -> Result<(), Ending> {
-        let since = work.next_piece(self.piece).ok_or(Ending::Whole)?;
+    fn ask(&self, work: &mut RoundUnderWay) -> Result<(), Ending> {
+        let since = self.next_since(work).ok_or(Ending::Whole)?;
+        work.since = since;
         let ledger = self.ledger.as_ref().ok_or(Ending::Cut)?;
         let known = known(work, since, ledger, self.watermark.read_until);
         // A request that could not be made has read nothing.
         self.source.ask(self.plan.request(since, work.to, known)).then_some(()).ok_or(Ending::Cut)
+    }
+
+    /// Returns the oldest end of the next piece, Unix seconds; `None` if everything has been read. A
+    /// piece ends where a heavy span begins, and within one it is short.
+    fn next_since(&self, work: &RoundUnderWay) -> Option<i64> {
+        let around = self.heavy.iter().filter(|span| span.has(work.to));
+        let piece = around.map(|span| span.piece).fold(self.piece, i64::min);
+        let since = work.next_piece(piece)?;
+        let behind = self.heavy.iter().map(|span| span.to.saturating_add(1));
+        Some(behind.filter(|behind| *behind <= work.to).fold(since, i64::max))
     }
 
     /// Takes the outcome of a request to slurmdbd. When the round is over, `keep` gets the records
@@ -273,9 +291,7 @@ impl Accounting {
         if let Some(mut measuring) =
             work.measuring.take_if(|_| outcome.as_ref().is_err_and(is_too_wide))
         {
-            if let Ok(most) = measuring.narrow() {
-                self.most_measured = most;
-            }
+            measuring.narrow(&mut self.suspects, true, now);
             return self.measure(work, measuring, now);
         }
         let reading = match outcome {
@@ -298,34 +314,32 @@ impl Accounting {
         self.counters.hidden = false;
         let measuring = match work.measuring.take() {
             Some(mut measuring) => {
-                measuring.add(&finished.used, took);
+                measuring.add(&finished.used, took, &mut self.suspects);
                 measuring
             }
             None if finished.unproved => {
                 // After failures the piece is short, and a ledger without a job has nothing that
                 // proves it.
-                let longer = self.piece.saturating_mul(2).min(self.longest_piece);
-                let since = work.next_piece(self.piece).unwrap_or(work.from);
-                if known(work, since, ledger, self.watermark.read_until).is_empty()
-                    && work.next_piece(longer).is_some_and(|earlier| earlier < since)
-                {
-                    self.piece = longer;
-                    return self.ask(work);
+                if known(work, work.since, ledger, self.watermark.read_until).is_empty() {
+                    self.piece = self.piece.saturating_mul(2).min(self.longest_piece);
+                    if self.next_since(work).is_some_and(|earlier| earlier < work.since) {
+                        return self.ask(work);
+                    }
                 }
                 self.report.unproved(work.oldest.or(ledger.latest()));
                 return Err(Ending::Unproved);
             }
             None => {
-                self.without_steps.retain(|_, at| now.saturating_sub(*at) < HOUR);
-                Measuring::begin(*finished, took, &self.without_steps, &work.round, ledger)
+                self.suspects.forget(now);
+                Measuring::begin(*finished, took, &self.suspects, &work.round, ledger)
             }
         };
         self.measure(work, measuring, now)
     }
 
     /// Notes that a request has failed: slurmdbd's answer may have been too long, or may have taken
-    /// too long. So the next request is for half as much; if it was for the steps of one job, they
-    /// are given up, because they would hold up all jobs that ended before.
+    /// too long. So the next request for it is for half as much. Steps of jobs are given up in the
+    /// end, because they would hold up all jobs that ended before.
     fn note_failure(&mut self, work: &mut RoundUnderWay, error: &SourceError, now: i64) -> Ending {
         one_more(&mut self.counters.readings_failed);
         self.counters.duration = None;
@@ -334,16 +348,30 @@ impl Accounting {
             // There is no reader that could have asked slurmdbd.
             return Ending::Cut;
         }
-        match work.measuring.take().map(|mut measuring| measuring.narrow()) {
-            Some(Ok(most)) => self.most_measured = most,
-            Some(Err(job)) => drop(self.without_steps.insert(job, now)),
-            None => self.piece = (self.piece / 2).max(1),
+        if let Some(mut measuring) = work.measuring.take() {
+            measuring.narrow(&mut self.suspects, false, now);
+            return Ending::Cut;
         }
+        self.piece = (self.piece / 2).max(1);
         if is_too_wide(error) {
             // As long as the reader's user may ask for, from then on.
             self.longest_piece = self.piece;
+        } else if work.round.has_answer() {
+            self.note_heavy(work.since, work.to);
         }
         Ending::Cut
+    }
+
+    /// Notes that the jobs that ended between these moments, Unix seconds, could not be had in one
+    /// request, although slurmdbd had answered another one.
+    fn note_heavy(&mut self, from: i64, to: i64) {
+        let piece = (to.saturating_sub(from) / 2).max(1);
+        if let Some(span) = self.heavy.iter_mut().find(|span| span.has(to)) {
+            (span.from, span.piece) = (span.from.min(from), piece);
+        } else {
+            self.heavy.truncate(MOST_HEAVY.saturating_sub(1));
+            self.heavy.push_front(HeavySpan { from, to, piece });
+        }
     }
 
     /// Requests what the steps of the piece's next jobs have used. If that is known of all, adds
@@ -355,19 +383,16 @@ impl Accounting {
         now: i64,
     ) -> Result<(), Ending> {
         let ledger = self.ledger.as_ref().ok_or(Ending::Cut)?;
-        if let Some(request) = measuring.next(&self.plan, self.most_measured, now) {
+        if let Some(request) = measuring.next(&self.plan, &self.suspects, now) {
             work.measuring = Some(measuring);
             return self.source.ask(request).then_some(()).ok_or(Ending::Cut);
         }
-        // Not sooner: the next request would fail again, and the job in it would never be asked for
-        // alone.
-        self.most_measured = self.most_measured.saturating_mul(2).min(steps::MOST_JOBS);
         let (finished, elapsed) = measuring.done(&mut work.round);
-        let since = work.next_piece(self.piece).unwrap_or(work.from);
         work.round.add(&finished, elapsed, ledger);
         let oldest = finished.jobs.iter().map(|job| job.end).min();
         work.oldest = oldest.or(work.oldest);
         self.piece = next_piece(self.piece, finished.jobs.len()).min(self.longest_piece);
+        let since = work.since;
         let read_from = finished.empty_since.map_or(since, |empty_since| empty_since.min(since));
         work.to = read_from.saturating_sub(1);
         self.ask(work)
@@ -389,6 +414,7 @@ impl Accounting {
         if ending == Ending::Whole {
             // Not at each answer: an older piece may fail in every round.
             self.report.whole(round.reading.elapsed);
+            self.suspects.failures = 0;
             if round.until.is_none() {
                 self.watermark.whole(&round, quiet);
             } else if self.rebuild == round.until {

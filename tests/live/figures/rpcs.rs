@@ -80,7 +80,7 @@ fn a_tick_is_one_rpc(sandbox: &Sandbox, enabled: &[&str]) {
     assert_eq!(grown.keys().collect::<Vec<_>>(), ["REQUEST_STATS_INFO"], "{enabled:?}");
     let asked = exact(grown.values().sum::<u64>());
     // The first sdiag is counted in the second, and ticks continue in between.
-    assert!((3.0..=6.0).contains(&asked) && asked - 1.0 <= after - ok, "{asked}: {enabled:?}");
+    assert!(asked >= 3.0 && asked - 1.0 <= after - ok, "{asked}: {enabled:?}");
     collector.stop().unwrap();
 }
 

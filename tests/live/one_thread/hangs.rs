@@ -145,9 +145,9 @@ fn stops_while_it_starts() -> Result<String> {
     let mut bindfs = mount(&touching, &path)?;
     bindfs.freeze()?;
     touching.daemon.spawn()?;
-    wait::pause(Duration::from_secs(1));
+    wait::pause(Duration::from_secs(3));
     touching.daemon.signal(proc::Signal::TERM)?;
-    touching.daemon.line("has ended before it had started", Duration::from_secs(2))?;
+    touching.daemon.line("has ended before it had started", Duration::from_secs(8))?;
     // The kernel ends no thread that waits for such a file system.
     bindfs.thaw()?;
     ensure!(touching.daemon.wait(SOON)?.status.success());

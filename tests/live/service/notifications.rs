@@ -59,7 +59,7 @@ fn its_status_follows_slurmctld_and_carbon_in_words_and_sigterm_ends_it_within_t
     let statuses: Vec<&str> = notify.messages().iter().map(|(_, text)| text.as_str()).collect();
     assert!(statuses.windows(2).all(|pair| pair[0] != pair[1]), "{statuses:#?}");
     assert!(!statuses.iter().any(|text| text.contains("WATCHDOG")), "{statuses:#?}");
-    sigterm_ends_it_and_its_reader_within_two_seconds_with_everything_delivered(
+    sigterm_ends_it_and_its_reader_at_once_with_everything_delivered(
         &mut sandbox,
         &mut notify,
         daemon,
@@ -72,7 +72,7 @@ fn the_watchdog_is_fed_twice_in_its_patience_however_long_the_interval() {
     let mut notify = Notify::listen(&folder).unwrap();
     let config = toml("30s", &folder.path().join("slurm.conf"), &[("nobody", "127.0.0.1:9")]);
     let mut daemon = notifying(daemon(&folder, "daemon", &config).unwrap(), &notify)
-        .env("WATCHDOG_USEC", "3000000");
+        .env("WATCHDOG_USEC", "12000000");
     let start = Instant::now();
     daemon.start().unwrap();
     let feeds = |notify: &mut Notify| -> Vec<Instant> {
@@ -83,12 +83,12 @@ fn the_watchdog_is_fed_twice_in_its_patience_however_long_the_interval() {
     let mut times = feeds(&mut notify);
     times.insert(0, start);
     let gaps: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(gaps.iter().all(|gap| *gap <= Duration::from_millis(1500)), "{gaps:?}");
-    assert!(times[6] - times[0] > Duration::from_secs(3), "it need not be stuffed: {gaps:?}");
+    assert!(gaps.iter().all(|gap| *gap <= Duration::from_secs(6)), "{gaps:?}");
+    assert!(times[6] - times[0] > Duration::from_secs(12), "it need not be stuffed: {gaps:?}");
     assert!(daemon.stop().unwrap().status.success());
 }
 
-fn sigterm_ends_it_and_its_reader_within_two_seconds_with_everything_delivered(
+fn sigterm_ends_it_and_its_reader_at_once_with_everything_delivered(
     sandbox: &mut Sandbox,
     notify: &mut Notify,
     mut daemon: Process,
@@ -97,8 +97,10 @@ fn sigterm_ends_it_and_its_reader_within_two_seconds_with_everything_delivered(
     assert_eq!(readers.len(), 1);
     let ended = daemon.stop().unwrap();
     assert!(ended.status.success(), "{:?}", ended.status);
-    assert!(ended.after < Duration::from_secs(2), "{:?}", ended.after);
-    assert!(readers.iter().all(|&reader| !proc::alive(reader)), "the reader outlived its daemon");
+    // Less than drain_timeout: it does not wait for that.
+    assert!(ended.after < Duration::from_secs(5), "{:?}", ended.after);
+    wait::until("the reader's end", SOON, || !readers.iter().any(|&reader| proc::alive(reader)))
+        .unwrap();
     notify.message("STOPPING=1", SOON).unwrap();
     daemon.line("slurm-graphite has ended", SOON).unwrap();
     wait::until("its last tick in whisper", SOON, || {
@@ -116,7 +118,7 @@ fn sigterm_ends_it_and_its_reader_within_two_seconds_with_everything_delivered(
     daemon.line("slurmctld answers", SOON).unwrap();
     let ended = daemon.stop().unwrap();
     assert!(ended.status.success(), "{:?}", ended.status);
-    assert!(ended.after < Duration::from_secs(3), "{:?}", ended.after);
+    assert!(ended.after < Duration::from_secs(5), "{:?}", ended.after);
     let said = daemon.lines();
     let left = |line: &String| line.contains("WARN") && line.contains("destination=main");
     assert!(said.iter().rev().take(3).any(left), "{said:#?}");

@@ -46,7 +46,7 @@ fn server<T: Send + 'static>(
         }
         serve(StreamOwned::new(tls, tcp))
     });
-    let timeouts = Timeouts { connect: Duration::from_secs(2), ..Timeouts::default() };
+    let timeouts = Timeouts { connect: Duration::from_secs(60), ..Timeouts::default() };
     let protocol = Protocol::Plaintext;
     (
         Destination { protocol, timeouts, tls: Some(tls), ..Destination::new("test", address) },
@@ -55,7 +55,7 @@ fn server<T: Send + 'static>(
 }
 
 async fn error_at_end(connection: &TlsConnection) -> ConnectionError {
-    timeout(Duration::from_secs(5), connection.wait_for_end()).await.unwrap()
+    timeout(Duration::from_secs(60), connection.wait_for_end()).await.unwrap()
 }
 
 /// Reads up to TLS's close_notify, and then answers it or only closes.

@@ -27,6 +27,8 @@ pub(super) struct RoundUnderWay {
     pub(super) from: i64,
     /// Newest end of a job that is left to read, Unix seconds, included.
     pub(super) to: i64,
+    /// Oldest end of a job in the piece that is being read, Unix seconds, included.
+    pub(super) since: i64,
     /// Last tick before the round at which slurmctld's queue for slurmdbd was empty, Unix seconds;
     /// `None`: there was none.
     pub(super) quiet: Option<i64>,
@@ -37,6 +39,21 @@ pub(super) struct RoundUnderWay {
     pub(super) is_published: bool,
     /// The piece of jobs whose steps are being requested; `None`: the jobs of a piece are.
     pub(super) measuring: Option<Measuring>,
+}
+
+/// A span of end times, both Unix seconds and included, whose jobs could not be had in one request.
+#[derive(Debug)]
+pub(super) struct HeavySpan {
+    pub(super) from: i64,
+    pub(super) to: i64,
+    /// Length of its pieces, seconds: half of that of the shortest one that could not be had.
+    pub(super) piece: i64,
+}
+
+impl HeavySpan {
+    pub(super) fn has(&self, end: i64) -> bool {
+        (self.from..=self.to).contains(&end)
+    }
 }
 
 /// The ways in which a round ends.
@@ -63,7 +80,7 @@ impl RoundUnderWay {
         let to = round.moment.saturating_add(AHEAD);
         round.is_silent = !is_published || rebuild.is_some();
         round.until = rebuild;
-        Self { round, from, to, quiet, oldest: None, is_published, measuring: None }
+        Self { round, from, to, since: to, quiet, oldest: None, is_published, measuring: None }
     }
 
     /// Returns the oldest end of the next piece, Unix seconds, if that is `piece` seconds long;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use slurm_points::finished::{FinishedLedger, FinishedRound, StartedJob};
+use slurm_points::finished::{FinishedLedger, FinishedRound, HOUR, StartedJob};
 use slurm_snapshot::{Finished, Request, Used, add_to};
 
 use super::plan::{AHEAD, Plan};
@@ -10,6 +10,46 @@ use super::plan::{AHEAD, Plan};
 /// Largest number of jobs in one request for their steps. Each job is a query of its own to
 /// slurmdbd's database, with any number of steps.
 pub(super) const MOST_JOBS: usize = 1000;
+
+/// Rounds in a row in which a request for steps failed, after which those of all its jobs are given
+/// up. A user's array may be of thousands of jobs whose steps cannot be had.
+const MOST_FAILURES: u32 = 20;
+
+/// Jobs that were in a request for steps that failed.
+#[derive(Debug, Default)]
+pub(super) struct Suspects {
+    /// By job: how many jobs a request with it may be for, and when one failed last, Unix seconds.
+    /// 0: its steps are given up.
+    jobs: BTreeMap<u64, (usize, i64)>,
+    /// Requests that have failed since a round was whole.
+    pub(super) failures: u32,
+}
+
+impl Suspects {
+    /// Forgets those for which no request has failed for a day.
+    pub(super) fn forget(&mut self, now: i64) {
+        self.jobs.retain(|_, (_, at)| now.saturating_sub(*at) < 24 * HOUR);
+    }
+
+    fn most(&self, job: &StartedJob) -> usize {
+        self.jobs.get(&job.id).map_or(MOST_JOBS, |(most, _)| *most)
+    }
+
+    /// Notes that a request has failed. One for a single job must fail twice, because slurmdbd may
+    /// only have been away; if `is_refused`, it would be refused again.
+    fn note_failure(&mut self, requested: &[StartedJob], is_refused: bool, now: i64) {
+        self.failures = self.failures.saturating_add(u32::from(!is_refused));
+        let is_over = self.failures > MOST_FAILURES;
+        for job in requested {
+            let most = match requested.len() / 2 {
+                _ if is_over => 0,
+                0 if is_refused || self.most(job) <= 1 => 0,
+                half => half.max(1),
+            };
+            self.jobs.insert(job.id, (most, now));
+        }
+    }
+}
 
 /// Jobs whose steps are read. They count once all requests are answered; if a request fails, the
 /// round ends without them, and the next one asks again.
@@ -28,33 +68,37 @@ pub(super) struct Measuring {
 
 impl Measuring {
     /// Begins with those jobs in `finished` that `round` would count. `elapsed` is the time that
-    /// reading them took, µs. The steps of the jobs in `without_steps` are not asked for.
+    /// reading them took, µs. Steps that are given up are not asked for.
     pub(super) fn begin(
         finished: Finished,
         elapsed: u64,
-        without_steps: &BTreeMap<u64, i64>,
+        suspects: &Suspects,
         round: &FinishedRound,
         ledger: &FinishedLedger,
     ) -> Self {
         let all = round.steps_of(&finished, ledger).into_iter();
-        let (lost, mut left): (Vec<_>, Vec<_>) =
-            all.partition(|job| without_steps.contains_key(&job.id));
+        let (lost, mut left): (Vec<_>, Vec<_>) = all.partition(|job| suspects.most(job) == 0);
         left.sort_unstable_by_key(|job| job.start);
         let lost = lost.into_iter().map(|job| job.id).collect();
         Self { finished, elapsed, left, requested: Vec::new(), lost }
     }
 
-    /// Returns the next request at `now`, Unix seconds, for `most` jobs at most; `None` if all steps
-    /// are known. slurmdbd
-    /// returns steps only if the job was submitted within the requested time. A job whose
-    /// submission lies ahead of `now` is requested alone, so that it makes that time long for no
-    /// other.
-    pub(super) fn next(&mut self, plan: &Plan, most: usize, now: i64) -> Option<Request> {
-        let last = self.left.last()?;
-        let is_ahead = |job: &StartedJob| job.submit > now;
-        let most = if is_ahead(last) { 1 } else { most };
-        let together =
-            self.left.iter().rev().take(most).take_while(|job| most == 1 || !is_ahead(job)).count();
+    /// Returns the next request at `now`, Unix seconds; `None` if all steps are known. slurmdbd
+    /// returns steps only if the job was submitted within the requested time. A job whose submission
+    /// lies ahead of `now` is requested alone, so that it makes that time long for no other.
+    pub(super) fn next(&mut self, plan: &Plan, suspects: &Suspects, now: i64) -> Option<Request> {
+        let most = |job: &StartedJob| if job.submit > now { 1 } else { suspects.most(job) };
+        let (mut together, mut most_together) = (0, MOST_JOBS);
+        for job in self.left.iter().rev() {
+            most_together = most_together.min(most(job));
+            if together > 0 && together >= most_together {
+                break;
+            }
+            together = together.saturating_add(1);
+        }
+        if together == 0 {
+            return None;
+        }
         self.requested = self.left.split_off(self.left.len().saturating_sub(together));
         let since = self.requested.first()?.start;
         let newest = self.requested.iter().map(|job| job.submit).max()?;
@@ -69,27 +113,28 @@ impl Measuring {
     /// Adds the answer to the request under way. slurmdbd leaves out jobs if its database fails
     /// half-way, or if it cannot find their steps. Of a requeued job it also returns other runs:
     /// those that ended since the oldest job in the request started.
-    pub(super) fn add(&mut self, used: &[Used], elapsed: u64) {
+    pub(super) fn add(&mut self, used: &[Used], elapsed: u64, suspects: &mut Suspects) {
         add_to(&mut self.elapsed, elapsed);
         self.finished.used.extend(used);
         let reported: BTreeSet<u64> = used.iter().map(|used| used.id).collect();
         let requested = std::mem::take(&mut self.requested);
+        for job in &requested {
+            suspects.jobs.remove(&job.id);
+        }
         let missing = requested.iter().map(|job| job.id).filter(|id| !reported.contains(id));
         self.lost.extend(missing);
     }
 
-    /// Takes back the request under way, which has failed. Returns how many jobs the next one may be
-    /// for: half as many may have a shorter time, which slurmdbd does not refuse to this user, or
-    /// fewer steps. An error is the id of the one job that it was for, whose steps cannot be had.
-    pub(super) fn narrow(&mut self) -> Result<usize, u64> {
-        let mut requested = std::mem::take(&mut self.requested);
-        if let [job] = requested[..] {
-            self.lost.push(job.id);
-            return Err(job.id);
+    /// Takes back the request under way, which has failed. Half as many jobs may have fewer steps, or
+    /// a shorter time, for which slurmdbd does not refuse them to this user.
+    pub(super) fn narrow(&mut self, suspects: &mut Suspects, is_refused: bool, now: i64) {
+        suspects.note_failure(&self.requested, is_refused, now);
+        for job in std::mem::take(&mut self.requested) {
+            match suspects.most(&job) {
+                0 => self.lost.push(job.id),
+                _ => self.left.push(job),
+            }
         }
-        let half = (requested.len() / 2).max(1);
-        self.left.append(&mut requested);
-        Ok(half)
     }
 
     #[cfg(test)]
@@ -124,15 +169,16 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let round = FinishedRound::new(1000, 3600, Levels::default());
         let ledger = FinishedLedger::first("c", 0);
-        let mut measuring = Measuring::begin(finished, 5, &BTreeMap::new(), &round, &ledger);
+        let mut suspects = Suspects::default();
+        let mut measuring = Measuring::begin(finished, 5, &suspects, &round, &ledger);
         let mut asked = Vec::new();
-        while let Some(request) = measuring.next(&plan(), MOST_JOBS, 2000) {
+        while let Some(request) = measuring.next(&plan(), &suspects, 2000) {
             let first = [1501, 1001][asked.len()];
             assert_eq!((request.since, request.until), (Some(first), Some(2000 + AHEAD)));
             let used = |job: &(u32, u32)| Used { id: u64::from(job.0) - 5, cpu: 7, is_open: false };
             let used: Vec<Used> = request.jobs.iter().map(used).collect();
             asked.push(used.len());
-            measuring.add(&used, 1);
+            measuring.add(&used, 1, &mut suspects);
         }
         assert_eq!(asked, [1000, 500]);
         let (finished, elapsed) = measuring.done(&mut FinishedRound::default());
@@ -153,13 +199,13 @@ mod tests {
         };
         let of_eight = Used { id: 8, cpu: 1, is_open: false };
         for (answer, at_once) in [(&[of_eight][..], 1), (&[][..], 0)] {
-            let mut ledger = FinishedLedger::first("c", 0);
+            let (mut ledger, mut suspects) = (FinishedLedger::first("c", 0), Suspects::default());
             let mut count = |after: i64| {
                 let mut round = FinishedRound::new(1000 + after, 3600, Levels::default());
                 let mut measuring =
-                    Measuring::begin(finished.clone(), 5, &BTreeMap::new(), &round, &ledger);
-                if measuring.next(&plan(), MOST_JOBS, 2000).is_some() {
-                    measuring.add(answer, 1);
+                    Measuring::begin(finished.clone(), 5, &suspects, &round, &ledger);
+                if measuring.next(&plan(), &suspects, 2000).is_some() {
+                    measuring.add(answer, 1, &mut suspects);
                 }
                 let (finished, _) = measuring.done(&mut round);
                 round.add(&finished, 1, &ledger);
@@ -195,11 +241,12 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let round = FinishedRound::new(1000, 3600, Levels::default());
         let ledger = FinishedLedger::first("c", 0);
-        let mut measuring = Measuring::begin(finished, 5, &BTreeMap::new(), &round, &ledger);
+        let mut suspects = Suspects::default();
+        let mut measuring = Measuring::begin(finished, 5, &suspects, &round, &ledger);
         let mut asked = Vec::new();
-        while let Some(request) = measuring.next(&plan(), MOST_JOBS, 2000) {
+        while let Some(request) = measuring.next(&plan(), &suspects, 2000) {
             asked.push((request.jobs[0].0, request.jobs.len(), request.until.unwrap()));
-            measuring.add(&[], 1);
+            measuring.add(&[], 1, &mut suspects);
         }
         assert_eq!(asked, [(3, 1, 2000 + AHEAD), (2, 1, 99_000 + AHEAD), (1, 1, 2000 + AHEAD)]);
     }
@@ -212,25 +259,25 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let mut round = FinishedRound::new(1000, 3600, Levels::default());
         let ledger = FinishedLedger::first("c", 0);
-        let mut measuring = Measuring::begin(finished, 5, &BTreeMap::new(), &round, &ledger);
-        let (mut requests, mut most) = (0, MOST_JOBS);
-        while let Some(request) = measuring.next(&plan(), most, 2000) {
+        let mut measuring = Measuring::begin(finished, 5, &Suspects::default(), &round, &ledger);
+        let (mut requests, mut suspects) = (0, Suspects::default());
+        while let Some(request) = measuring.next(&plan(), &suspects, 2000) {
             requests += 1;
             if request.jobs.iter().any(|(job, _)| *job == 3) {
-                most = measuring.narrow().unwrap_or(most);
+                measuring.narrow(&mut suspects, true, 2000);
             } else {
                 let used: Vec<Used> = request
                     .jobs
                     .iter()
                     .map(|(job, _)| Used { id: (*job).into(), cpu: 7, is_open: false })
                     .collect();
-                measuring.add(&used, 1);
+                measuring.add(&used, 1, &mut suspects);
             }
         }
         let (finished, _) = measuring.done(&mut round);
         let mut used: Vec<u64> = finished.used.iter().map(|used| used.id).collect();
         used.sort_unstable();
-        assert_eq!((used, requests), (vec![1, 2, 4], 6));
+        assert_eq!((used, requests), (vec![1, 2, 4], 5));
     }
 
     #[test]
@@ -243,10 +290,11 @@ mod tests {
         let finished = Finished { jobs, started, ..Finished::default() };
         let round = FinishedRound::new(1000, 3600, Levels::default());
         let ledger = FinishedLedger::first("c", 950);
-        let mut measuring = Measuring::begin(finished, 5, &BTreeMap::new(), &round, &ledger);
-        let request = measuring.next(&plan(), MOST_JOBS, 2000).unwrap();
+        let mut suspects = Suspects::default();
+        let mut measuring = Measuring::begin(finished, 5, &suspects, &round, &ledger);
+        let request = measuring.next(&plan(), &suspects, 2000).unwrap();
         assert_eq!((request.jobs, request.since), (vec![(4, 3)], Some(950)));
-        measuring.add(&[Used { id: 9, cpu: 1, is_open: false }], 1);
-        assert!(measuring.next(&plan(), MOST_JOBS, 2000).is_none());
+        measuring.add(&[Used { id: 9, cpu: 1, is_open: false }], 1, &mut suspects);
+        assert!(measuring.next(&plan(), &suspects, 2000).is_none());
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn piece(mut rows: Vec<FinishedJob>, from: i64, to: i64, unproved: bo
 /// should have rows.
 pub(super) fn asked(daemon: &Accounting) -> Option<(i64, i64, Vec<i64>)> {
     let Phase::Reading(work) = &daemon.phase else { return None };
-    let from = work.next_piece(daemon.piece).unwrap();
+    let from = work.since;
     Some((from, work.to, known(work, from, daemon.ledger().unwrap(), daemon.watermark.read_until)))
 }
 
@@ -314,27 +314,26 @@ fn a_busy_hour_is_read_in_pieces_and_a_quiet_one_at_once() {
     assert_eq!(end_together, 1, "less than what ended in a second cannot be asked for");
 }
 
-/// Such a request ended each round where it was, and what had ended before was not read until it
-/// was too old to count. A reader that is killed for its silence comes as an error within one.
-#[tokio::test]
-async fn jobs_whose_steps_cannot_be_had_hold_up_none_that_ended_before() {
-    const POISON: [u64; 2] = [3, 5];
+/// Rounds, one a minute, of a daemon that started nine hours ago, and whose slurmdbd was away until
+/// now. The reader is killed by a request for the steps of a job in `poison`, and by one for more
+/// than `most` jobs. Returns how many jobs are counted after each round.
+async fn counted_by_minute(
+    rows: &[FinishedJob],
+    poison: impl Fn(u64) -> bool,
+    most: usize,
+    minutes: i64,
+) -> Vec<u64> {
     let mut disk = Disk::new();
     let mut daemon = accounting(&mut disk, NOW - 9 * HOUR);
     daemon.commit();
-    // Of a slurmdbd that was away.
-    let rows = [(1, 5 * HOUR), (2, 10), (3, 10), (4, 10), (5, 10)];
-    let rows: Vec<_> = rows.map(|(id, ago)| job(id, NOW - ago, NOW - ago - 9)).into();
     let mut counted = Vec::new();
-    for minute in 0..30 {
+    for minute in 0..minutes {
         let now = NOW + 60 * minute;
         daemon.note_statistics(0, 0, now);
         daemon.begin_round(now, now, true);
         while let Phase::Reading(work) = &daemon.phase {
             let outcome = match &work.measuring {
-                Some(measuring) if measuring.requested().any(|id| POISON.contains(&id)) => {
-                    Err(killed())
-                }
+                Some(measuring) if measuring.requested().any(&poison) => Err(killed()),
                 Some(measuring) => {
                     let used = |id| Used { id, cpu: 7, is_open: false };
                     let used = measuring.requested().map(used).collect();
@@ -342,10 +341,11 @@ async fn jobs_whose_steps_cannot_be_had_hold_up_none_that_ended_before() {
                 }
                 None => {
                     let (from, to, _) = asked(&daemon).unwrap();
-                    let mut finished = piece(rows.clone(), from, to, false);
+                    let mut finished = piece(rows.to_vec(), from, to, false);
                     let started = |job: &FinishedJob| (job.id, (7, 3), job.end - 1);
                     finished.started = finished.jobs.iter().map(started).collect();
-                    Ok(whole(finished))
+                    let is_heavy = finished.jobs.len() > most;
+                    if is_heavy { Err(killed()) } else { Ok(whole(finished)) }
                 }
             };
             drop(daemon.source.outcome().await);
@@ -358,7 +358,40 @@ async fn jobs_whose_steps_cannot_be_had_hold_up_none_that_ended_before() {
         let totals = &daemon.ledger().unwrap().counts().totals;
         counted.push(totals.get("total").map_or(0, slurm_points::finished::Tally::jobs));
     }
-    let soon = counted.iter().position(|jobs| *jobs == 3);
-    assert!(soon.is_some_and(|minutes| minutes < 10), "{counted:?}");
-    assert_eq!(counted.last(), Some(&5), "without its steps after ten minutes");
+    counted
+}
+
+/// Jobs with these numbers, each of which ended so many seconds before [`NOW`].
+fn ended(jobs: impl IntoIterator<Item = (u64, i64)>) -> Vec<FinishedJob> {
+    jobs.into_iter().map(|(id, ago)| job(id, NOW - ago, NOW - ago - 9)).collect()
+}
+
+/// Such a request ended each round where it was, and what had ended before was not read until it
+/// was too old to count. Where newer pieces were answered first, the request grew again before the
+/// round came to it.
+#[tokio::test]
+async fn jobs_whose_steps_cannot_be_had_hold_up_none_that_ended_before() {
+    for ago in [10, 2 * HOUR] {
+        let rows = [(1, 5 * HOUR), (2, ago), (3, ago), (4, ago), (5, ago)];
+        let counted = counted_by_minute(&ended(rows), |id| [3, 5].contains(&id), 1000, 90).await;
+        let soon = counted.iter().position(|jobs| *jobs == 3);
+        assert!(soon.is_some_and(|minutes| minutes < 10), "{ago}: {counted:?}");
+        assert_eq!(counted.last(), Some(&5), "without its steps, in the next reading of all");
+    }
+}
+
+#[tokio::test]
+async fn an_array_of_which_no_steps_can_be_had_counts_without_them() {
+    let rows = (1..=300).map(|id| (id, 2 * HOUR)).chain([(301, 5 * HOUR)]);
+    let counted = counted_by_minute(&ended(rows), |id| id < 300, 1000, 110).await;
+    assert_eq!(counted.last(), Some(&301), "{counted:?}");
+}
+
+/// The pieces of a quiet time grow before the round comes to it again.
+#[tokio::test]
+async fn a_time_with_more_jobs_than_a_request_can_have_holds_up_none_that_ended_before() {
+    let ago = |id: u64| i64::try_from(id).unwrap() + if id > 400 { 4 * HOUR } else { 2 * HOUR };
+    let rows = (1..=800).map(|id| (id, ago(id))).chain([(801, 5 * HOUR)]);
+    let counted = counted_by_minute(&ended(rows), |_| false, 30, 30).await;
+    assert_eq!(counted.last(), Some(&801), "{counted:?}");
 }

@@ -137,7 +137,7 @@ mod tests {
         let pieces = line.clone();
         let writer = thread::spawn(move || {
             for piece in pieces.chunks(70_000) {
-                thread::park_timeout(Duration::from_millis(20));
+                thread::park_timeout(Duration::from_millis(200));
                 far.write_all(piece).unwrap();
             }
             far

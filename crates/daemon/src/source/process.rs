@@ -362,7 +362,7 @@ mod tests {
         )
         .unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let deadline = Duration::from_secs(1);
+        let deadline = Duration::from_secs(5);
         let logged = LoggedLines::default();
         let error =
             Process::start("another test", &script, &[], deadline, ReaderKind::Libslurm, &logged)
@@ -372,7 +372,7 @@ mod tests {
         let text = error.to_string();
         assert_eq!(
             text,
-            "libslurm was not ready within 1 s; libslurm said: looking for slurm.conf"
+            "libslurm was not ready within 5 s; libslurm said: looking for slurm.conf"
         );
         let pid: i32 = std::fs::read_to_string(folder.path().join("reader.pid"))
             .unwrap()

@@ -357,6 +357,24 @@ fn a_loss_that_a_segment_without_a_record_has_told_hides_no_later_one() {
     assert!(open(dir).1.lost().is_empty());
 }
 
+/// The start cuts off what shows the loss. Its count was on the disk with the first tick.
+#[test]
+fn a_loss_is_counted_by_the_start_that_finds_it_and_not_by_its_first_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    open(dir).0.commit(&append([2, 4])).unwrap();
+    open(dir).0.commit(&append([6])).unwrap();
+    harm(dir, 1, &[2], 0);
+    harm(dir, 3, &[], 1);
+    let expected = [(name("a"), POINTS), (name("b"), POINTS)].into();
+    for kill in 1..=3 {
+        assert_eq!(open(dir).1.lost(), expected, "before kill {kill}");
+    }
+    let (mut log, restored) = open(dir);
+    log.commit(&restored.told(append([8]))).unwrap();
+    assert!(open(dir).1.lost().is_empty());
+}
+
 /// The numbers of what it had began at an offset in bytes of the next one: where that was above
 /// them, the loss was counted at every start, and where it was below, other batches that were done
 /// hid it.

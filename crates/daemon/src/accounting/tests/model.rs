@@ -26,6 +26,8 @@ struct World {
     failing: u8,
     /// How many of eight requests cost the reader its life, because slurmdbd is silent.
     silent: u8,
+    /// How many jobs it returns before the reader is killed.
+    most: usize,
     /// MaxQueryTimeRange, s.
     range: i64,
     /// Every row that has ended, once.
@@ -47,6 +49,7 @@ impl World {
             runs: false,
             failing: 0,
             silent: 0,
+            most: if seed.is_multiple_of(3) { 25 } else { usize::MAX },
             range: if seed.is_multiple_of(2) { i64::MAX } else { 48 * HOUR },
             truth: 0,
             settled: START,
@@ -136,7 +139,7 @@ impl World {
         let mut is_newest = true;
         while let Some((from, to, known)) = asked(&daemon) {
             let finished = self.answer(from, to, &known);
-            let is_silent = self.random.u8(0..8) < self.silent;
+            let is_silent = self.random.u8(0..8) < self.silent || finished.jobs.len() > self.most;
             let is_proved = !is_silent && !finished.unproved;
             let outcome = if is_silent { Err(killed()) } else { Ok(whole(finished)) };
             // There is no reader behind the request.
@@ -182,7 +185,8 @@ impl World {
         (self.failing, self.silent) = (0, 0);
         self.rows.append(&mut self.untold);
         self.end_a_job(true);
-        for _ in 0..20 {
+        // Each request that was too much ends a round.
+        for _ in 0..if self.most == usize::MAX { 20 } else { 60 } {
             // What came more than an hour late is counted within one.
             self.now += 200;
             self.round(false).await;

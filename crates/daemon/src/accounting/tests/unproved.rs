@@ -226,6 +226,19 @@ async fn a_time_without_jobs_is_proved_from_both_sides() {
     assert!(has_read_all(&again) && jobs(&again) == 2, "{:?}", again.report);
 }
 
+/// Nothing was known that proved the time since then, and the first jobs counted with the next one.
+#[tokio::test]
+async fn the_first_job_of_a_ledger_counts_though_nothing_has_ended_for_hours() {
+    let mut disk = BTreeMap::new();
+    let mut daemon = accounting(&mut disk, START);
+    daemon.commit();
+    let mut dbd = Dbd::with_ends(&[START + HOUR]);
+    let now = START + 9 * HOUR;
+    round(&mut daemon, &mut disk, &mut dbd, now, true, |_| {}).await;
+    assert!(has_read_all(&daemon) && jobs(&daemon) == 1, "{:?}", daemon.report);
+    assert!(dbd.asked < 20, "{} statements", dbd.asked);
+}
+
 /// The rule for every hour of a long time without jobs would ask slurmdbd thousands of times.
 #[tokio::test]
 async fn a_long_time_without_jobs_costs_a_statement_an_hour_once_and_few_afterwards() {

@@ -1,6 +1,6 @@
 //! The queue's folder, and every Carbon: whether it accepts connections and reads from them.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirEntry, File, OpenOptions};
 use std::io::{Error, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -322,12 +322,8 @@ fn look(dir: &Path) -> Result<String, Error> {
     if folder.mode() & 0o300 != 0o300 {
         return Err(Error::other(format!("its owner, {owner}, may not write there")));
     }
-    let is_queues = |file: &Path| {
-        file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"queue"))
-    };
-    let is_anothers = |file: &PathBuf| {
-        is_queues(file) && file.symlink_metadata().is_ok_and(|file| file.uid() != folder.uid())
-    };
+    let is_anothers =
+        |file: &PathBuf| file.symlink_metadata().is_ok_and(|file| file.uid() != folder.uid());
     match files(dir).find(is_anothers) {
         None => Ok(name(folder.uid()).unwrap_or_else(|| format!("#{}", folder.uid()))),
         Some(file) => {
@@ -343,15 +339,17 @@ fn free(dir: &Path) -> Result<u64, Error> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// Returns the regular files in the queue's folder.
+/// Returns the queue's files in its folder, in which others may have files too.
 fn files(dir: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
-        .map(|entry| entry.path())
+    let is_queues = |entry: &DirEntry| {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        is_file && entry.file_name().as_encoded_bytes().starts_with(b"queue")
+    };
+    entries.filter(is_queues).map(|entry| entry.path())
 }
 
-/// Returns the bytes of the regular files in the queue's folder.
+/// Returns the bytes of the queue's files.
 fn taken(dir: &Path) -> u64 {
     files(dir).filter_map(|path| path.symlink_metadata().ok()).map(|metadata| metadata.len()).sum()
 }
@@ -369,5 +367,16 @@ mod tests {
         for other in ["/var/lib/slurm-graphite2", "/var/lib/slurm-graphite-alpha"] {
             assert!(advice(other).contains(&format!("ReadWritePaths={other}")));
         }
+    }
+
+    /// They were the queue's, so they made room for it, and one that may not be written to was said
+    /// to be in its way.
+    #[test]
+    fn the_files_of_others_in_the_folder_are_not_the_queues() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["queue-00000000000000000007.log", "queue.reserve", "backup.tar", "old-queue"] {
+            fs::write(dir.path().join(name), name).unwrap();
+        }
+        assert_eq!(taken(dir.path()), 30 + 13);
     }
 }
