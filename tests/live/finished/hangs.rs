@@ -44,7 +44,7 @@ fn five_minutes_of_a_frozen_slurmdbd_or_mariadb_cost_one_failure_a_round_and_no_
 fn hangs(round: u64, ticks: usize, server: fn(&mut Accounting) -> &mut Process) -> Result<String> {
     let folder = Folder::new()?;
     let mut accounting = Accounting::start(&folder)?;
-    let slurm = format!("{}timeout = \"3s\"", accounting.slurm.toml());
+    let slurm = format!("{}timeout = \"2s\"", accounting.slurm.toml());
     let collector =
         collector(&folder).replace("interval = \"1s\"", &format!("interval = \"{round}s\""));
     let mut daemon = Daemon::start_surveying(&folder, &slurm, &collector)?;
