@@ -62,7 +62,8 @@ const MAY_RUN_AGAIN: &str = "(1024, 7, 8)";
 /// The rows that ended and ran again, with the most runs that each can have: a slurmctld that was
 /// killed had forgotten the end, also of a job that was cancelled while it was pending.
 /// docs/operations.md: a run that follows in the same row is a job of its own, and so is the rest of
-/// a run whose requeue was forgotten, which has the same start.
+/// a run whose requeue was forgotten, which has the same start. A run of 0 s whose start slurmdbd
+/// learns after its end is one run.
 fn rows_that_ran_again(accounting: &Accounting) -> Result<BTreeMap<u64, usize>> {
     let text = accounting.sql(&format!(
         "select v.job_db_inx, count(distinct v.time_start) + count(distinct \
@@ -70,9 +71,9 @@ fn rows_that_ran_again(accounting: &Accounting) -> Result<BTreeMap<u64, usize>> 
          {MAY_RUN_AGAIN}, k.time_start, null)) from slurm_acct_db.versions k join \
          slurm_acct_db.versions v on v.job_db_inx = k.job_db_inx and v.seq > k.seq where k.state > \
          2 and k.time_end > 0 and v.state > 2 and ifnull(v.node_inx, '') != '' and (v.time_start \
-         >= k.time_end and (v.time_start > k.time_start or ifnull(k.node_inx, '') = '') and \
-         v.time_end >= v.time_start or k.state in {MAY_RUN_AGAIN} and v.state != k.state and \
-         v.time_end > k.time_end) group by 1"
+         >= k.time_end and if(ifnull(k.node_inx, '') = '', v.time_end > k.time_end, v.time_start > \
+         k.time_start) and v.time_end >= v.time_start or k.state in {MAY_RUN_AGAIN} and v.state != \
+         k.state and v.time_end > k.time_end) group by 1"
     ))?;
     let words = |line: &str| {
         line.split_once('\t').and_then(|(row, runs)| Some((row.parse().ok()?, runs.parse().ok()?)))
