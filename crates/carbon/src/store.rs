@@ -59,10 +59,11 @@
 //! failed, and states that nothing names. Only what is behind the last whole record is cut off,
 //! only if it could be read, and only if every segment is of this version. If the disk refuses
 //! this, the log is not opened; the queue is in memory, and tries again. So no later start can find
-//! what an earlier one did not. The losses that it has found are on the disk, counted, before the
-//! log is used. What was counted and not told is counted by the new run.
+//! what an earlier one did not. The losses that it has found are then committed before anything
+//! else. What was counted and not told is counted by the new run.
 //!
-//! Not promised: damage to the very last record, and files that are removed or cut while no daemon
+//! Not promised: a loss that a start has found, if that start is killed between the cut and this
+//! commit, or the disk refuses it. Damage to the very last record, and files that are removed or cut while no daemon
 //! runs, look like a power cut if no later record shows otherwise. Damage to a record may cost the
 //! counts in it. A commit whose sync failed may be on the disk all the same: if its batches' next
 //! copies are then damaged, they are counted as lost, and are sent. This is accepted: a start that

@@ -45,6 +45,9 @@ const LONGEST_PIECE: i64 = 12 * HOUR;
 /// Number of heavy spans that are remembered.
 const MOST_HEAVY: usize = 64;
 
+/// Time for which what could not be had in one request is not tried again as a whole, seconds.
+const FORGOTTEN_AFTER: i64 = 6 * HOUR;
+
 /// Time for which counted jobs may lie far ahead of the clock, before the clock is taken to be
 /// right.
 const CLOCK_PATIENCE: Duration = Duration::from_secs(600);
@@ -78,7 +81,7 @@ pub(crate) struct Accounting {
     /// Length of the next piece of end times, seconds.
     piece: i64,
     /// Upper limit of `piece`, seconds. It falls if slurmdbd refuses requests for a longer time than
-    /// MaxQueryTimeRange.
+    /// MaxQueryTimeRange, until the configuration changes.
     longest_piece: i64,
     /// Spans of end times that are read in short pieces, the newest found first: `piece` would grow
     /// again before a round reaches them.
@@ -119,7 +122,8 @@ impl Accounting {
             self.give_up();
             self.watermark.read_all();
             // The reader's user, or what slurmdbd allows this user, may be another.
-            self.longest_piece = LONGEST_PIECE;
+            (self.longest_piece, self.suspects) = (LONGEST_PIECE, Suspects::default());
+            self.heavy.clear();
         }
         if let (Phase::GivenUp, Some(_)) = (&self.phase, &source) {
             // The answer to the old reader's request never comes.
@@ -225,6 +229,8 @@ impl Accounting {
         let unread = ledger.unread_from(now);
         let from = from.map_or(unread, |from| from.max(unread));
         let quiet = self.watermark.quiet;
+        self.heavy.retain(|span| now.saturating_sub(span.failed) < FORGOTTEN_AFTER);
+        self.suspects.forget(now);
         let mut work = Box::new(RoundUnderWay::new(round, from, quiet, self.rebuild, counts));
         match self.ask(&mut work) {
             Ok(()) => {
@@ -251,7 +257,7 @@ impl Accounting {
     /// piece ends where a heavy span begins, and within one it is short.
     fn next_since(&self, work: &RoundUnderWay) -> Option<i64> {
         let around = self.heavy.iter().filter(|span| span.has(work.to));
-        let piece = around.map(|span| span.piece).fold(self.piece, i64::min);
+        let piece = around.map(HeavySpan::piece).fold(self.piece, i64::min);
         let since = work.next_piece(piece)?;
         let behind = self.heavy.iter().map(|span| span.to.saturating_add(1));
         Some(behind.filter(|behind| *behind <= work.to).fold(since, i64::max))
@@ -321,18 +327,17 @@ impl Accounting {
                 // After failures the piece is short, and a ledger without a job has nothing that
                 // proves it.
                 if known(work, work.since, ledger, self.watermark.read_until).is_empty() {
+                    self.heavy.clear();
                     self.piece = self.piece.saturating_mul(2).min(self.longest_piece);
                     if self.next_since(work).is_some_and(|earlier| earlier < work.since) {
                         return self.ask(work);
                     }
                 }
+                self.piece = self.piece.min(HOUR);
                 self.report.unproved(work.oldest.or(ledger.latest()));
                 return Err(Ending::Unproved);
             }
-            None => {
-                self.suspects.forget(now);
-                Measuring::begin(*finished, took, &self.suspects, &work.round, ledger)
-            }
+            None => Measuring::begin(*finished, took, &self.suspects, &work.round, ledger),
         };
         self.measure(work, measuring, now)
     }
@@ -357,20 +362,17 @@ impl Accounting {
             // As long as the reader's user may ask for, from then on.
             self.longest_piece = self.piece;
         } else if work.round.has_answer() {
-            self.note_heavy(work.since, work.to);
+            self.note_heavy(work.since, work.to, now);
         }
         Ending::Cut
     }
 
-    /// Notes that the jobs that ended between these moments, Unix seconds, could not be had in one
-    /// request, although slurmdbd had answered another one.
-    fn note_heavy(&mut self, from: i64, to: i64) {
-        let piece = (to.saturating_sub(from) / 2).max(1);
-        if let Some(span) = self.heavy.iter_mut().find(|span| span.has(to)) {
-            (span.from, span.piece) = (span.from.min(from), piece);
-        } else {
+    /// Notes at `now` that the jobs that ended between two moments could not be had in one request,
+    /// although slurmdbd had answered another one. All are Unix seconds.
+    fn note_heavy(&mut self, from: i64, to: i64, now: i64) {
+        if from < to {
             self.heavy.truncate(MOST_HEAVY.saturating_sub(1));
-            self.heavy.push_front(HeavySpan { from, to, piece });
+            self.heavy.push_front(HeavySpan { from, to, failed: now });
         }
     }
 
@@ -414,7 +416,7 @@ impl Accounting {
         if ending == Ending::Whole {
             // Not at each answer: an older piece may fail in every round.
             self.report.whole(round.reading.elapsed);
-            self.suspects.failures = 0;
+            self.suspects.note_whole();
             if round.until.is_none() {
                 self.watermark.whole(&round, quiet);
             } else if self.rebuild == round.until {
@@ -546,6 +548,7 @@ fn known(
 
 /// Returns the length of the next piece, seconds, after one of `piece` seconds had so many `jobs`.
 fn next_piece(piece: i64, jobs: usize) -> i64 {
+    let piece = piece.min(HOUR);
     if jobs > MOST_JOBS {
         return (piece / 2).max(1);
     }

@@ -13,7 +13,7 @@ use super::log::{Log, LoggedBatch, LoggedCount, Segment};
 use super::record::{
     self, BatchHead, Content, Done, FrameHead, Group, Head, Record, StateFiles, Totals, Written,
 };
-use super::{Changes, Counted, NO_BATCH, Restored, StoreError, Summary, Why, disk, folder};
+use super::{Counted, NO_BATCH, Restored, StoreError, Summary, Why, disk, folder};
 use crate::clock::Moment;
 
 /// Missing records: the segment that shows it, their numbers, and the points that each destination
@@ -141,12 +141,11 @@ impl Log {
         let (mut log, mut restored) = scan.take();
         restored.damaged_states = damaged_states;
         log.max_bytes = max_bytes;
-        log.keep_reserve();
-        if !log.settled.is_empty() {
-            // What shows these losses may be cut off now. If the disk refuses this, the next commit
-            // has it.
-            let _ = log.write_changes(&Changes::default(), &BTreeSet::new(), Some(Vec::new()));
+        // What shows the losses may be cut off now. Where a page was not read, nothing is.
+        if !log.settled.is_empty() && unread.is_empty() {
+            log.commit_losses();
         }
+        log.keep_reserve();
         Ok((log, restored))
     }
 

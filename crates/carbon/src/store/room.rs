@@ -72,6 +72,16 @@ impl Log {
         self.segments.len() < before
     }
 
+    /// Commits the losses that the start has found, on a full disk in the room of the reserve. What
+    /// the disk refuses is in the next commit.
+    pub(super) fn commit_losses(&mut self) {
+        let mut commit = || self.write_changes(&Changes::default(), &BTreeSet::new(), Some(vec![]));
+        if commit().is_err_and(|error| error.is_full()) {
+            let _ = disk::remove(&self.dir.join(RESERVE));
+            let _ = self.write_changes(&Changes::default(), &BTreeSet::new(), Some(vec![]));
+        }
+    }
+
     /// Makes the reserve if there is none.
     pub(super) fn keep_reserve(&mut self) {
         if self.has_reserve {

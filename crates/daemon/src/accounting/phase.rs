@@ -41,16 +41,21 @@ pub(super) struct RoundUnderWay {
     pub(super) measuring: Option<Measuring>,
 }
 
-/// A span of end times, both Unix seconds and included, whose jobs could not be had in one request.
+/// A span of end times, both Unix seconds and included, whose jobs could not be had in one request,
+/// and when that was.
 #[derive(Debug)]
 pub(super) struct HeavySpan {
     pub(super) from: i64,
     pub(super) to: i64,
-    /// Length of its pieces, seconds: half of that of the shortest one that could not be had.
-    pub(super) piece: i64,
+    pub(super) failed: i64,
 }
 
 impl HeavySpan {
+    /// Length of its pieces, seconds. In a shorter one within it they are shorter.
+    pub(super) const fn piece(&self) -> i64 {
+        self.to.saturating_sub(self.from) / 2
+    }
+
     pub(super) fn has(&self, end: i64) -> bool {
         (self.from..=self.to).contains(&end)
     }

@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use slurm_points::finished::{FinishedLedger, FinishedRound, HOUR, StartedJob};
 use slurm_snapshot::{Finished, Request, Used, add_to};
 
+use super::FORGOTTEN_AFTER;
 use super::plan::{AHEAD, Plan};
 
 /// Largest number of jobs in one request for their steps. Each job is a query of its own to
 /// slurmdbd's database, with any number of steps.
 pub(super) const MOST_JOBS: usize = 1000;
 
-/// Rounds in a row in which a request for steps failed, after which those of all its jobs are given
-/// up. A user's array may be of thousands of jobs whose steps cannot be had.
+/// Number of failed requests for steps, without a whole round or an hour between them, after which
+/// those of all jobs in the next one that fails are given up: a user's array may be of thousands of
+/// jobs whose steps cannot be had.
 const MOST_FAILURES: u32 = 20;
 
 /// Jobs that were in a request for steps that failed.
@@ -21,25 +23,35 @@ pub(super) struct Suspects {
     /// By job: how many jobs a request with it may be for, and when one failed last, Unix seconds.
     /// 0: its steps are given up.
     jobs: BTreeMap<u64, (usize, i64)>,
-    /// Requests that have failed since a round was whole.
-    pub(super) failures: u32,
+    /// Number of requests that have failed, and when the last one did, Unix seconds.
+    failures: (u32, i64),
 }
 
 impl Suspects {
-    /// Forgets those for which no request has failed for a day.
+    /// Forgets jobs for which no request has failed for some hours: they have counted.
     pub(super) fn forget(&mut self, now: i64) {
-        self.jobs.retain(|_, (_, at)| now.saturating_sub(*at) < 24 * HOUR);
+        self.jobs.retain(|_, (_, at)| now.saturating_sub(*at) < FORGOTTEN_AFTER);
+        if now.saturating_sub(self.failures.1) >= HOUR {
+            self.note_whole();
+        }
+    }
+
+    /// Takes that a round was whole: what fails then is nothing that holds up all others.
+    pub(super) const fn note_whole(&mut self) {
+        self.failures.0 = 0;
     }
 
     fn most(&self, job: &StartedJob) -> usize {
         self.jobs.get(&job.id).map_or(MOST_JOBS, |(most, _)| *most)
     }
 
-    /// Notes that a request has failed. One for a single job must fail twice, because slurmdbd may
-    /// only have been away; if `is_refused`, it would be refused again.
+    /// Notes that a request has failed. A single job is given up only if one with it has failed
+    /// before, because slurmdbd may have been away; if `is_refused`, it would be refused again.
     fn note_failure(&mut self, requested: &[StartedJob], is_refused: bool, now: i64) {
-        self.failures = self.failures.saturating_add(u32::from(!is_refused));
-        let is_over = self.failures > MOST_FAILURES;
+        if !is_refused {
+            self.failures = (self.failures.0.saturating_add(1), now);
+        }
+        let is_over = self.failures.0 > MOST_FAILURES;
         for job in requested {
             let most = match requested.len() / 2 {
                 _ if is_over => 0,

@@ -316,7 +316,8 @@ fn a_busy_hour_is_read_in_pieces_and_a_quiet_one_at_once() {
 
 /// Rounds, one a minute, of a daemon that started nine hours ago, and whose slurmdbd was away until
 /// now. The reader is killed by a request for the steps of a job in `poison`, and by one for more
-/// than `most` jobs. Returns how many jobs are counted after each round.
+/// than `most` jobs. Returns how many jobs are counted after each round. No round has very many
+/// requests.
 async fn counted_by_minute(
     rows: &[FinishedJob],
     poison: impl Fn(u64) -> bool,
@@ -331,7 +332,9 @@ async fn counted_by_minute(
         let now = NOW + 60 * minute;
         daemon.note_statistics(0, 0, now);
         daemon.begin_round(now, now, true);
+        let mut requests = 0;
         while let Phase::Reading(work) = &daemon.phase {
+            requests += 1;
             let outcome = match &work.measuring {
                 Some(measuring) if measuring.requested().any(&poison) => Err(killed()),
                 Some(measuring) => {
@@ -355,6 +358,7 @@ async fn counted_by_minute(
             });
         }
         daemon.commit();
+        assert!(requests < 80, "{requests} in minute {minute}");
         let totals = &daemon.ledger().unwrap().counts().totals;
         counted.push(totals.get("total").map_or(0, slurm_points::finished::Tally::jobs));
     }
@@ -392,6 +396,15 @@ async fn an_array_of_which_no_steps_can_be_had_counts_without_them() {
 async fn a_time_with_more_jobs_than_a_request_can_have_holds_up_none_that_ended_before() {
     let ago = |id: u64| i64::try_from(id).unwrap() + if id > 400 { 4 * HOUR } else { 2 * HOUR };
     let rows = (1..=800).map(|id| (id, ago(id))).chain([(801, 5 * HOUR)]);
-    let counted = counted_by_minute(&ended(rows), |_| false, 30, 30).await;
+    let counted = counted_by_minute(&ended(rows), |_| false, 30, 50).await;
     assert_eq!(counted.last(), Some(&801), "{counted:?}");
+}
+
+/// Each round asked for its whole hour second by second.
+#[tokio::test]
+async fn a_second_whose_jobs_cannot_be_had_makes_no_round_long() {
+    let quiet = (1000..1700).map(|id| (id, 5 * i64::try_from(id - 1000).unwrap()));
+    let rows = (1..=40).map(|id| (id, 2000)).chain(quiet);
+    let counted = counted_by_minute(&ended(rows), |_| false, 30, 90).await;
+    assert!(counted.last() >= Some(&400), "those that ended later count: {counted:?}");
 }

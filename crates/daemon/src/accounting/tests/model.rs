@@ -191,12 +191,10 @@ impl World {
             self.now += 200;
             self.round(false).await;
         }
-        assert!(
-            self.daemon
-                .as_ref()
-                .is_some_and(|daemon| daemon.watermark.read_until == Some(self.now)),
-            "it is stuck"
-        );
+        // What was too much for a request is tried as a whole again every six hours.
+        let since = if self.most == usize::MAX { self.now } else { self.now - HOUR };
+        let read_until = self.daemon.as_ref().and_then(|daemon| daemon.watermark.read_until);
+        assert!(read_until >= Some(since), "it is stuck at {read_until:?}");
         self.settled = self.now - AHEAD;
     }
 
