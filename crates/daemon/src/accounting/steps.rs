@@ -36,7 +36,7 @@ impl Suspects {
         }
     }
 
-    /// Takes that a round was whole: what fails then is nothing that holds up all others.
+    /// Takes that a round was whole: what has failed before holds up nothing.
     pub(super) const fn note_whole(&mut self) {
         self.failures.0 = 0;
     }

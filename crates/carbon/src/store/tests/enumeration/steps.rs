@@ -90,7 +90,7 @@ pub(super) const SECOND: [Step; 7] =
     [Step::One, Step::Replace, Step::Done, Step::Forget, Step::Written, Step::Connect, Step::State];
 
 /// What longer enumerations have found.
-pub(super) const FOUND: [&[Step]; 8] = [
+pub(super) const FOUND: [&[Step]; 9] = [
     &[Step::One, Step::Restart, Step::FullAndKept, Step::One],
     &[Step::One, Step::FullReplace, Step::Forget],
     &[Step::State, Step::SyncFails, Step::Done],
@@ -99,6 +99,7 @@ pub(super) const FOUND: [&[Step]; 8] = [
     &[Step::Large, Step::Shrink, Step::SyncFails],
     &[Step::Shrink, Step::Evict, Step::One],
     &[Step::Two, Step::NothingGoesAnyMore, Step::NothingGoesAnyMore, Step::One],
+    &[Step::One, Step::Expire, Step::Connect],
 ];
 
 /// Large batches have odd ids.
@@ -140,7 +141,9 @@ impl<'a> Daemon<'a> {
         }
         truth.start(found, &restored);
         let told = restored.counted.iter().map(pair).collect();
-        let next = truth.perhaps_due.iter().chain(&truth.was_done).map(|(_, id)| id / 2 * 2 + 2);
+        // Damage may bring a batch back whose id the truth has forgotten.
+        let known = truth.perhaps_due.iter().chain(&truth.was_done).map(|(_, id)| id);
+        let next = known.chain(due.keys()).map(|id| id / 2 * 2 + 2);
         let next = next.chain([truth.state + 2]).max().unwrap_or(2) / 2 * 2;
         let mut daemon = Self {
             dir,
