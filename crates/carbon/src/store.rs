@@ -62,10 +62,10 @@
 //! what an earlier one did not. The losses that it has found are then committed before anything
 //! else. What was counted and not told is counted by the new run.
 //!
-//! Not promised: a loss that a start has found, if that start is killed between the cut and this
-//! commit, or the disk refuses it. Damage to the very last record, and files that are removed or cut while no daemon
-//! runs, look like a power cut if no later record shows otherwise. Damage to a record may cost the
-//! counts in it. A commit whose sync failed may be on the disk all the same: if its batches' next
+//! Not promised: a loss that a start has found, if the start is killed before this commit, or the
+//! disk refuses it. Damage to the very last record, and files that are removed or cut while no
+//! daemon runs, look like a power cut if no later record shows otherwise. Damage to a record may
+//! cost the counts in it. A commit whose sync failed may be on the disk all the same: if its batches' next
 //! copies are then damaged, they are counted as lost, and are sent. This is accepted: a start that
 //! subtracted them hid real losses.
 

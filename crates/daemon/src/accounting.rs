@@ -38,8 +38,8 @@ const MOST_JOBS: usize = 4000;
 /// hour is not known then.
 const FIRST_PIECE: i64 = 60;
 
-/// Length of the longest piece, seconds. One that has jobs is an hour long at most; one of which
-/// nothing proves that it has none may be longer.
+/// Length of the longest piece, seconds. A piece is longer than an hour only if slurmdbd has
+/// returned nothing for a shorter one, and nothing proves that answer.
 const LONGEST_PIECE: i64 = 12 * HOUR;
 
 /// Number of heavy spans that are remembered.
@@ -86,6 +86,7 @@ pub(crate) struct Accounting {
     /// Spans of end times that are read in short pieces, the newest found first: `piece` would grow
     /// again before a round reaches them.
     heavy: VecDeque<HeavySpan>,
+    /// Jobs whose steps are asked for in small requests, or not at all.
     suspects: Suspects,
     counters: ReplyCounters,
     report: Report,
@@ -343,8 +344,8 @@ impl Accounting {
     }
 
     /// Notes that a request has failed: slurmdbd's answer may have been too long, or may have taken
-    /// too long. So the next request for it is for half as much. Steps of jobs are given up in the
-    /// end, because they would hold up all jobs that ended before.
+    /// too long. So the next request for the same jobs is for half as many. In the end their steps
+    /// are given up, because all jobs that ended earlier wait for them.
     fn note_failure(&mut self, work: &mut RoundUnderWay, error: &SourceError, now: i64) -> Ending {
         one_more(&mut self.counters.readings_failed);
         self.counters.duration = None;

@@ -37,7 +37,7 @@ fn dead_and_deaf() -> Result<String> {
     let since = now();
     let ended = stage.stop()?;
     // drain_timeout plus the time that a process needs to end.
-    ensure!(ended.after < Duration::from_secs(10), "the end took {:?}", ended.after);
+    ensure!(ended.after < Duration::from_millis(7500), "the end took {:?}", ended.after);
     for (name, words) in [
         ("\"carbon\"", ALL_READ),
         ("\"dead\"", " ticks not sent, 0 to be sent again, 0 sent but not known to be read"),

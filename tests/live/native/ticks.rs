@@ -32,12 +32,13 @@ fn fill_queue(folder: &Folder) -> Vec<OwnedFd> {
     std::iter::from_fn(connect).take(10_000).collect()
 }
 
-/// A thread that wakes at each second, as the daemon does: how late the machine makes both.
-struct Witness(Arc<Mutex<Duration>>);
+/// A thread that wakes at each second, as the daemon does: how late the machine makes both at most,
+/// and for how many whole seconds it had no time for this one.
+struct Witness(Arc<Mutex<(Duration, u64)>>);
 
 impl Witness {
     fn start() -> Self {
-        let latest = Arc::new(Mutex::new(Duration::ZERO));
+        let latest = Arc::new(Mutex::new((Duration::ZERO, 0)));
         let weak = Arc::downgrade(&latest);
         thread::spawn(move || {
             while let Some(latest) = weak.upgrade() {
@@ -46,14 +47,18 @@ impl Witness {
                 wait::pause(due - now);
                 let late = since_epoch(SystemTime::now()).saturating_sub(due);
                 let mut latest = latest.lock().unwrap();
-                *latest = late.max(*latest);
+                *latest = (late.max(latest.0), latest.1 + late.as_secs());
             }
         });
         Self(latest)
     }
 
     fn latest(&self) -> Duration {
-        *self.0.lock().unwrap()
+        self.0.lock().unwrap().0
+    }
+
+    fn missed(&self) -> u64 {
+        self.0.lock().unwrap().1
     }
 }
 
@@ -140,17 +145,16 @@ impl Ticks<'_> {
         late.retain(|_, late| *late > most);
         assert!(late.is_empty(), "later than {most:?}: {late:?} {:#?}", self.daemon.lines());
 
-        if witness.latest() >= Duration::from_secs(1) {
-            println!("ticks are not counted: the machine had no time for a whole one");
-            return;
-        }
         let found: Vec<i64> = self.all().into_iter().map(|(at, _)| at).collect();
         let holes: Vec<_> = found.windows(2).filter(|two| two[1] != two[0] + 1).collect();
-        assert!(holes.is_empty(), "{holes:?}: {:#?}", self.daemon.lines());
+        let missing: i64 = holes.iter().map(|two| two[1] - two[0] - 1).sum();
+        let excused = i64::try_from(witness.missed()).unwrap();
+        // The daemon may wake a moment later than the witness.
+        assert!(missing <= 2 * excused, "{holes:?}, {excused} excused: {:#?}", self.daemon.lines());
         let missed = log::entries(self.daemon)
             .into_iter()
             .find(|entry| entry.message.contains("ticks were missed"));
-        assert!(missed.is_none(), "{missed:?}");
+        assert!(missed.is_none() || excused > 0, "{missed:?}");
     }
 }
 

@@ -75,10 +75,11 @@ impl Log {
     /// Commits the losses that the start has found, on a full disk in the room of the reserve. What
     /// the disk refuses is in the next commit.
     pub(super) fn commit_losses(&mut self) {
-        let mut commit = || self.write_changes(&Changes::default(), &BTreeSet::new(), Some(vec![]));
-        if commit().is_err_and(|error| error.is_full()) {
-            let _ = disk::remove(&self.dir.join(RESERVE));
-            let _ = self.write_changes(&Changes::default(), &BTreeSet::new(), Some(vec![]));
+        for _ in 0..2 {
+            match self.write_changes(&Changes::default(), &BTreeSet::new(), Some(vec![])) {
+                Err(error) if error.is_full() => drop(disk::remove(&self.dir.join(RESERVE))),
+                _ => return,
+            }
         }
     }
 

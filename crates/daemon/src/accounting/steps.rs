@@ -12,9 +12,9 @@ use super::plan::{AHEAD, Plan};
 /// slurmdbd's database, with any number of steps.
 pub(super) const MOST_JOBS: usize = 1000;
 
-/// Number of failed requests for steps, without a whole round or an hour between them, after which
-/// those of all jobs in the next one that fails are given up: a user's array may be of thousands of
-/// jobs whose steps cannot be had.
+/// Number of failed requests for steps, with neither a whole round nor an hour between two of them,
+/// after which the next one that fails is given up for all its jobs. A user's array may have
+/// thousands of jobs whose steps cannot be had.
 const MOST_FAILURES: u32 = 20;
 
 /// Jobs that were in a request for steps that failed.

@@ -282,8 +282,8 @@ mod tests {
 
     /// A log of warnings, until the guard is dropped, and a reader's stderr with both its ends.
     fn log_and_pipe() -> (Log, impl Drop, Receiver, tokio::net::unix::pipe::Sender) {
-        // If there is one subscriber, tracing decides whether a line is wanted on the thread that
-        // comes to it first: that of a test without a subscriber switched it off for all.
+        // With a single subscriber, tracing asks only the thread that reaches a line first whether
+        // it is wanted. A test without a subscriber switched the line off for all tests.
         static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
         LazyLock::force(&SECOND);
         let log = Log::default();

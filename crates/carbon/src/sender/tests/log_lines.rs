@@ -12,8 +12,8 @@ use crate::queue::tests::{disk_answers, disk_hangs};
 
 /// Writes the lines that this thread logs from INFO on into a file.
 fn log() -> (NamedTempFile, DefaultGuard) {
-    // If there is one subscriber, tracing decides whether a line is wanted on the thread that comes
-    // to it first: that of a test without a subscriber switched it off for all.
+    // With a single subscriber, tracing asks only the thread that reaches a line first whether it
+    // is wanted. A test without a subscriber switched the line off for all tests.
     static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
     LazyLock::force(&SECOND);
     let written = NamedTempFile::new().unwrap();

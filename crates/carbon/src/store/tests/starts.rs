@@ -335,16 +335,22 @@ fn a_failed_commit_that_a_start_finds_is_there_at_the_next_start_too() {
     assert!(restored.lost().is_empty(), "{:?}", restored.lost());
 }
 
+/// A damaged batch, which only the next segment shows. That one has no whole record, so a start
+/// removes it.
+fn with_a_loss(dir: &Path) {
+    open(dir).0.commit(&append([2, 4])).unwrap();
+    open(dir).0.commit(&append([6])).unwrap();
+    harm(dir, 1, &[2], 0);
+    harm(dir, 3, &[], 1);
+}
+
 /// The next `begin` did not say any more what the loss was part of, and what was settled hid the
 /// next loss.
 #[test]
 fn a_loss_that_a_segment_without_a_record_has_told_hides_no_later_one() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    open(dir).0.commit(&append([2, 4])).unwrap();
-    open(dir).0.commit(&append([6])).unwrap();
-    harm(dir, 1, &[2], 0);
-    harm(dir, 3, &[], 1);
+    with_a_loss(dir);
     for batch in [4, 2] {
         let (mut log, restored) = open(dir);
         let expected = [(name("a"), POINTS), (name("b"), POINTS)].into();
@@ -360,19 +366,25 @@ fn a_loss_that_a_segment_without_a_record_has_told_hides_no_later_one() {
 /// The start cuts off what shows the loss. Its count was on the disk with the first tick.
 #[test]
 fn a_loss_is_counted_by_the_start_that_finds_it_and_not_by_its_first_commit() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    open(dir).0.commit(&append([2, 4])).unwrap();
-    open(dir).0.commit(&append([6])).unwrap();
-    harm(dir, 1, &[2], 0);
-    harm(dir, 3, &[], 1);
-    let expected = [(name("a"), POINTS), (name("b"), POINTS)].into();
-    for kill in 1..=3 {
-        assert_eq!(open(dir).1.lost(), expected, "before kill {kill}");
+    for is_full in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        with_a_loss(dir);
+        if is_full {
+            let files = fs::read_dir(dir).unwrap();
+            let used: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+            // Full also without what the start removes: there is only the room of the reserve.
+            faults::set_disk(Some(used - 200));
+        }
+        let expected = [(name("a"), POINTS), (name("b"), POINTS)].into();
+        for kill in 1..=3 {
+            assert_eq!(open(dir).1.lost(), expected, "before kill {kill}, full: {is_full}");
+        }
+        faults::set_disk(None);
+        let (mut log, restored) = open(dir);
+        log.commit(&restored.told(append([8]))).unwrap();
+        assert!(open(dir).1.lost().is_empty());
     }
-    let (mut log, restored) = open(dir);
-    log.commit(&restored.told(append([8]))).unwrap();
-    assert!(open(dir).1.lost().is_empty());
 }
 
 /// The numbers of what it had began at an offset in bytes of the next one: where that was above
